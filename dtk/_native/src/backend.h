@@ -1,0 +1,117 @@
+/* What the parts of libdtk share: systems, devices, sources and the backend. */
+#ifndef DTK_BACKEND_H
+#define DTK_BACKEND_H
+
+#include <pthread.h>
+
+#include "catalogue.h"
+#include "dtk.h"
+#include "gpu_metrics.h"
+#include "parse.h"
+#include "root.h"
+
+/* Labelled hwmon channels that sources.def names. */
+enum channel { CHANNEL_EDGE, CHANNEL_JUNCTION, CHANNEL_MEMORY, CHANNEL_CORE, CHANNEL_VDDGFX, CHANNEL_COUNT };
+
+enum { READ_MAX = 65536 }; /* the cap on every file: gpu_metrics may grow, the rest is far smaller */
+
+struct dtk_device {
+    struct dtk_system *system;
+    struct dtk_device *card; /* itself, unless this is a partition */
+    dtk_info id;             /* what enumeration found; strings a driver must be asked for are empty */
+    struct pci_address address;
+    bool partitioned;        /* a card whose partitions are the devices */
+    bool gone;               /* no longer part of the machine since a rescan */
+
+    char path[ROOT_PATH_MAX]; /* of `directory`, below the root */
+    int directory;            /* the PCI directory; of a card known to KFD alone, its node; -1 for a partition */
+    struct stat stat;         /* of that, to tell a card that was plugged in anew */
+    int node;                 /* KFD's directory of the device, or -1 */
+    uint64_t node_memory;     /* local_mem_size, for old kernels; 0 unknown */
+    uint64_t node_clock_max;  /* max_engine_clk_fcompute in MHz; 0 unknown */
+
+    int hwmon;                /* the card's hwmon directory, or -1 while none was found */
+    uint8_t channel[CHANNEL_COUNT]; /* 1 + number of the channel with that label; 0 none */
+    bool opened[SOURCE_COUNT];      /* the file was there last time: open it without a look first */
+    uint64_t memory_total;          /* what derived values need and a setting cannot change; 0 not yet read */
+    uint64_t pwm_max;
+    char buffer[READ_MAX];          /* one call a device at a time, so one is enough */
+};
+
+struct device_list {
+    struct dtk_device **at;
+    int count, room;
+};
+
+struct inventory {
+    struct device_list cards, devices;
+};
+
+struct dtk_system {
+    struct root root;
+    bool live; /* the root is this machine's */
+    pthread_rwlock_t lock;
+    struct inventory now;
+    struct device_list former; /* devices that went away: callers may still hold them */
+};
+
+/* What a source gave. */
+struct reading {
+    uint8_t status;
+    int32_t detail;
+    double f64;
+    uint64_t u64; /* the same as an integer, exact for whole numbers */
+};
+
+/* State of one dtk_device_sample(): what is read once and serves several metrics. */
+struct sample {
+    struct dtk_device *device;
+    bool done[SOURCE_COUNT];
+    struct reading reading[SOURCE_COUNT];
+    bool table_done;
+    struct reading table_reading; /* of gpu_metrics as a whole */
+    struct gpu_metrics table;
+};
+
+/* A backend finds devices and reads sources. The kernel's is the only one so far. */
+struct backend {
+    const char *name;
+    /* Fill `ret` with the cards and devices of a machine; 0 or a negative status. */
+    int (*enumerate)(struct dtk_system *system, struct inventory *ret);
+    /* Before the sources of a waking device are read: find its hwmon channels. */
+    void (*prepare)(struct dtk_device *device);
+    /* Read one source. May fill other sources of the sample that come with it. */
+    void (*read)(struct sample *sample, enum source source);
+};
+extern const struct backend backend_kernel;
+
+/* A source's reading, read at most once a sample. */
+const struct reading *sample_read(struct sample *sample, enum source source);
+
+/* device.c */
+struct dtk_device *device_new(struct dtk_system *system);
+void device_free(struct dtk_device *device);
+int device_list_add(struct device_list *list, struct dtk_device *device);
+void inventory_free(struct inventory *inventory);
+
+/* Is the directory still the one that enumeration found? */
+bool device_is_there(const struct dtk_device *device);
+/* 0, or ASLEEP, GONE, from power/runtime_status and the directory itself. Never negative. */
+int device_state(struct dtk_device *device);
+
+/* The status that a negative errno of a read means. */
+uint8_t status_of_error(int error);
+
+/* Sum of the error files of ras/ into the three RAS sources; see ras.c. */
+void ras_read(struct sample *sample);
+
+/* Find the card's hwmon directory and its labelled channels, unless that was done. */
+void hwmon_prepare(struct dtk_device *device);
+
+/* kernel_kfd.c */
+int kernel_enumerate(struct dtk_system *system, struct inventory *ret);
+
+/* names.c: a name for a card by its ids; never fails. */
+void name_of_card(const struct root *root, const dtk_info *id, char *ret, size_t size);
+
+#endif

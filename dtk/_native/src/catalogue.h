@@ -1,0 +1,40 @@
+/* metrics.def and sources.def as tables. */
+#ifndef DTK_CATALOGUE_H
+#define DTK_CATALOGUE_H
+
+#include "dtk.h"
+
+enum source {
+    SOURCE_NONE,
+#define SOURCE(id, place, name, argument, scale) SOURCE_##id,
+#include "sources.def"
+#undef SOURCE
+    SOURCE_COUNT
+};
+
+enum unit {
+    UNIT_PERCENT,
+    UNIT_BYTES,
+    UNIT_CELSIUS,
+    UNIT_WATT,
+    UNIT_JOULE,
+    UNIT_MEGAHERTZ,
+    UNIT_MILLIVOLT,
+    UNIT_RPM,
+    UNIT_GIGATRANSFERS,
+    UNIT_LANES,
+    UNIT_COUNT,
+    UNIT_BITMASK
+};
+
+enum { METRIC_SOURCES_MAX = 4 };
+
+struct metric {
+    dtk_metric_info info;
+    enum unit unit;
+    uint8_t source[METRIC_SOURCES_MAX + 1]; /* enum source; SOURCE_NONE after the last */
+};
+
+extern const struct metric metrics[DTK_METRIC_COUNT];
+
+#endif

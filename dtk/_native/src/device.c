@@ -1,0 +1,382 @@
+/* Systems and devices: their life, and what a key means. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend.h"
+
+/* ---- Lists ---- */
+
+struct dtk_device *device_new(struct dtk_system *system)
+{
+    struct dtk_device *device = calloc(1, sizeof *device);
+
+    if (!device)
+        return NULL;
+    device->system = system;
+    device->card = device;
+    device->directory = device->node = device->hwmon = -1;
+    device->id.index = device->id.card = device->id.partition = device->id.numa_node = -1;
+    device->id.drm_card = device->id.drm_render = device->id.kfd_node = device->id.hip_index = -1;
+    device->id.gpu_id = -1;
+    device->id.subsystem_vendor_id = device->id.subsystem_device_id = -1;
+    device->id.revision_id = device->id.compute_units = -1;
+    return device;
+}
+
+void device_free(struct dtk_device *device)
+{
+    const int descriptors[] = {device->directory, device->node, device->hwmon};
+
+    for (size_t i = 0; i < sizeof descriptors / sizeof descriptors[0]; i++)
+        if (descriptors[i] >= 0)
+            close(descriptors[i]);
+    free(device);
+}
+
+int device_list_add(struct device_list *list, struct dtk_device *device)
+{
+    if (list->count == list->room) {
+        int room = list->room ? 2 * list->room : 16;
+        struct dtk_device **grown = realloc(list->at, (size_t)room * sizeof *grown);
+
+        if (!grown)
+            return -DTK_NO_MEMORY;
+        list->at = grown;
+        list->room = room;
+    }
+    list->at[list->count++] = device;
+    return 0;
+}
+
+/* A whole card stands in both lists. */
+void inventory_free(struct inventory *inventory)
+{
+    for (int i = 0; i < inventory->devices.count; i++)
+        if (inventory->devices.at[i]->card != inventory->devices.at[i])
+            device_free(inventory->devices.at[i]);
+    for (int i = 0; i < inventory->cards.count; i++)
+        device_free(inventory->cards.at[i]);
+    free(inventory->devices.at);
+    free(inventory->cards.at);
+    memset(inventory, 0, sizeof *inventory);
+}
+
+/* ---- Systems ---- */
+
+int dtk_open(const char *root, uint64_t flags, dtk_system **ret)
+{
+    struct dtk_system *system;
+    struct stat live, own;
+    int status;
+
+    if (!ret || flags & ~(DTK_OPEN_DEBUG | DTK_OPEN_NO_OPENAT2))
+        return -DTK_INVALID_ARGUMENT;
+    system = calloc(1, sizeof *system);
+    if (!system)
+        return -DTK_NO_MEMORY;
+    pthread_rwlock_init(&system->lock, NULL);
+    system->root.debug = flags & DTK_OPEN_DEBUG;
+    system->root.walk = flags & DTK_OPEN_NO_OPENAT2;
+    system->root.fd = open(root ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (system->root.fd < 0) {
+        status = errno == ENOENT || errno == ENOTDIR ? -DTK_NOT_FOUND : errno == EACCES ? -DTK_DENIED : -DTK_FAILED;
+    } else if (fstatat(system->root.fd, "sys", &own, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(own.st_mode)) {
+        status = -DTK_INVALID_ARGUMENT;
+    } else {
+        system->live = stat("/", &live) == 0 && fstat(system->root.fd, &own) == 0 && live.st_ino == own.st_ino &&
+                       live.st_dev == own.st_dev;
+        status = backend_kernel.enumerate(system, &system->now);
+    }
+    if (status != 0) {
+        dtk_close(system);
+        return status;
+    }
+    *ret = system;
+    return 0;
+}
+
+void dtk_close(dtk_system *system)
+{
+    if (!system)
+        return;
+    inventory_free(&system->now);
+    for (int i = 0; i < system->former.count; i++)
+        device_free(system->former.at[i]);
+    free(system->former.at);
+    if (system->root.fd >= 0)
+        close(system->root.fd);
+    pthread_rwlock_destroy(&system->lock);
+    free(system);
+}
+
+/* ---- Rescan ---- */
+
+static bool is_same(const struct dtk_device *a, const struct dtk_device *b)
+{
+    return a->card == a ? b->card == b && a->partitioned == b->partitioned && strcmp(a->path, b->path) == 0 &&
+                              a->stat.st_ino == b->stat.st_ino && a->stat.st_dev == b->stat.st_dev
+                        : b->card != b && is_same(a->card, b->card) && a->id.partition == b->id.partition &&
+                              a->id.kfd_node == b->id.kfd_node;
+}
+
+static struct dtk_device *find_same(const struct device_list *list, const struct dtk_device *device)
+{
+    for (int i = 0; i < list->count; i++)
+        if (is_same(list->at[i], device))
+            return list->at[i];
+    return NULL;
+}
+
+/* Let `old` go on in the place of `fresh`: the same card, perhaps with other numbers. */
+static void take_over(struct dtk_device *old, struct dtk_device *fresh)
+{
+    int node = old->node;
+
+    old->id = fresh->id;
+    old->node = fresh->node;
+    fresh->node = node;
+    device_free(fresh);
+}
+
+/* Keep the pointer of every device of `list` that was there before. Comparing needs the card pointers as they were, so
+ * the pairs are found first and exchanged after. */
+static int exchange(struct dtk_system *system, struct inventory *fresh)
+{
+    int total = fresh->devices.count + fresh->cards.count, count = 0;
+    struct {
+        struct dtk_device *old, *fresh;
+    } *pairs = calloc(total ? (size_t)total : 1, sizeof *pairs);
+
+    if (!pairs)
+        return -DTK_NO_MEMORY;
+    for (int i = 0; i < total; i++) {
+        bool is_card = i >= fresh->devices.count;
+        struct dtk_device *device = is_card ? fresh->cards.at[i - fresh->devices.count] : fresh->devices.at[i];
+        struct dtk_device *old;
+
+        if (is_card && !device->partitioned)
+            continue; /* stands in the devices */
+        old = find_same(is_card ? &system->now.cards : &system->now.devices, device);
+        if (old) {
+            pairs[count].old = old;
+            pairs[count++].fresh = device;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < fresh->devices.count; j++) {
+            if (fresh->devices.at[j] == pairs[i].fresh)
+                fresh->devices.at[j] = pairs[i].old;
+            if (fresh->devices.at[j]->card == pairs[i].fresh)
+                fresh->devices.at[j]->card = pairs[i].old;
+        }
+        for (int j = 0; j < fresh->cards.count; j++)
+            if (fresh->cards.at[j] == pairs[i].fresh)
+                fresh->cards.at[j] = pairs[i].old;
+    }
+    for (int i = 0; i < count; i++)
+        take_over(pairs[i].old, pairs[i].fresh);
+    free(pairs);
+    return 0;
+}
+
+static bool holds(const struct device_list *list, const struct dtk_device *device)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->at[i] == device)
+            return true;
+    return false;
+}
+
+/* Devices of `list` that are not in the inventory any more answer GONE from now on. The room was made before. */
+static void retire(struct dtk_system *system, const struct device_list *list, const struct inventory *fresh)
+{
+    for (int i = 0; i < list->count; i++) {
+        struct dtk_device *device = list->at[i];
+
+        if (holds(&fresh->devices, device) || holds(&fresh->cards, device) || holds(&system->former, device))
+            continue;
+        device->gone = true;
+        device->id.index = device->id.card = device->id.hip_index = -1;
+        device_list_add(&system->former, device);
+    }
+}
+
+static int make_room(struct device_list *list, int more)
+{
+    struct dtk_device **grown = realloc(list->at, (size_t)(list->count + more + 1) * sizeof *grown);
+
+    if (!grown)
+        return -DTK_NO_MEMORY;
+    list->at = grown;
+    list->room = list->count + more + 1;
+    return 0;
+}
+
+int dtk_rescan(dtk_system *system)
+{
+    struct inventory fresh = {0};
+    int status;
+
+    if (!system)
+        return -DTK_INVALID_ARGUMENT;
+    pthread_rwlock_wrlock(&system->lock);
+    status = make_room(&system->former, system->now.devices.count + system->now.cards.count);
+    if (status == 0)
+        status = backend_kernel.enumerate(system, &fresh);
+    if (status == 0)
+        status = exchange(system, &fresh);
+    if (status == 0) {
+        retire(system, &system->now.devices, &fresh);
+        retire(system, &system->now.cards, &fresh);
+        free(system->now.devices.at);
+        free(system->now.cards.at);
+        system->now = fresh;
+    } else {
+        inventory_free(&fresh);
+    }
+    pthread_rwlock_unlock(&system->lock);
+    return status;
+}
+
+/* ---- Access by index ---- */
+
+static int list_count(const dtk_system *system, const struct device_list *list)
+{
+    pthread_rwlock_t *lock = (pthread_rwlock_t *)&system->lock;
+    int count;
+
+    pthread_rwlock_rdlock(lock);
+    count = list->count;
+    pthread_rwlock_unlock(lock);
+    return count;
+}
+
+static int list_get(dtk_system *system, const struct device_list *list, int index, dtk_device **ret)
+{
+    int status = -DTK_NOT_FOUND;
+
+    pthread_rwlock_rdlock(&system->lock);
+    if (index >= 0 && index < list->count) {
+        *ret = list->at[index];
+        status = 0;
+    }
+    pthread_rwlock_unlock(&system->lock);
+    return status;
+}
+
+int dtk_device_count(const dtk_system *system)
+{
+    return system ? list_count(system, &system->now.devices) : -DTK_INVALID_ARGUMENT;
+}
+
+int dtk_card_count(const dtk_system *system)
+{
+    return system ? list_count(system, &system->now.cards) : -DTK_INVALID_ARGUMENT;
+}
+
+int dtk_device_get(dtk_system *system, int index, dtk_device **ret)
+{
+    return system && ret ? list_get(system, &system->now.devices, index, ret) : -DTK_INVALID_ARGUMENT;
+}
+
+int dtk_card_get(dtk_system *system, int index, dtk_device **ret)
+{
+    return system && ret ? list_get(system, &system->now.cards, index, ret) : -DTK_INVALID_ARGUMENT;
+}
+
+/* ---- State ---- */
+
+bool device_is_there(const struct dtk_device *device)
+{
+    struct stat st;
+
+    if (device->gone)
+        return false;
+    if (!device->path[0])
+        return true; /* nothing to ask */
+    return fstatat(device->system->root.fd, device->path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_ino == device->stat.st_ino && st.st_dev == device->stat.st_dev;
+}
+
+int device_state(struct dtk_device *device)
+{
+    char text[64];
+    ssize_t got;
+
+    if (!device_is_there(device) || (device->card != device && !device_is_there(device->card)))
+        return DTK_GONE;
+    if (device->card->directory < 0)
+        return DTK_OK;
+    got = root_read(&device->system->root, device->card->directory, "power/runtime_status", text, sizeof text - 1);
+    if (got <= 0)
+        return DTK_OK;
+    text[got] = '\0';
+    return strncmp(text, "suspend", 7) == 0 ? DTK_ASLEEP : DTK_OK; /* suspended, suspending */
+}
+
+/* ---- Identity ---- */
+
+static void read_string(const struct dtk_device *device, const char *name, char *ret, size_t size)
+{
+    char text[4200];
+    ssize_t got = root_read(&device->system->root, device->directory, name, text, sizeof text);
+
+    if (got <= 0 || parse_text(text, (size_t)got, ret, size) != 0)
+        ret[0] = '\0';
+}
+
+static void read_id(const struct dtk_device *device, const char *name, int32_t *ret)
+{
+    char text[4200];
+    ssize_t got = root_read(&device->system->root, device->directory, name, text, sizeof text);
+    uint64_t number;
+    int64_t signed_number;
+
+    if (got <= 0)
+        return;
+    if (parse_u64(text, (size_t)got, &number) == 0 && number <= INT32_MAX)
+        *ret = (int32_t)number;
+    else if (parse_i64(text, (size_t)got, &signed_number) == 0 && signed_number == -1)
+        *ret = -1;
+}
+
+int dtk_device_info(const dtk_device *device, dtk_info *ret, size_t size)
+{
+    const struct dtk_device *card;
+    dtk_info info;
+    char product[sizeof info.name];
+
+    if (!device || !ret)
+        return -DTK_INVALID_ARGUMENT;
+    pthread_rwlock_rdlock(&device->system->lock);
+    info = device->id;
+    card = device->card;
+    if (device_is_there(card) && card->directory >= 0) {
+        /* The PCI core answers these without the driver; a sleeping card stays asleep. */
+        read_id(card, "numa_node", &info.numa_node);
+        read_id(card, "revision", &info.revision_id);
+        if (info.subsystem_vendor_id < 0)
+            read_id(card, "subsystem_vendor", &info.subsystem_vendor_id);
+        if (info.subsystem_device_id < 0)
+            read_id(card, "subsystem_device", &info.subsystem_device_id);
+        if (device_state(device->card) == DTK_OK) {
+            read_string(card, "serial_number", info.serial, sizeof info.serial);
+            read_string(card, "product_name", product, sizeof product);
+            if (product[0])
+                memcpy(info.name, product, sizeof info.name);
+            read_string(card, "vbios_version", info.vbios, sizeof info.vbios);
+            read_string(card, "power_dpm_force_performance_level", info.performance_level,
+                        sizeof info.performance_level);
+            read_string(card, "current_compute_partition", info.compute_partition, sizeof info.compute_partition);
+            read_string(card, "current_memory_partition", info.memory_partition, sizeof info.memory_partition);
+            read_string(card, "mem_info_vram_vendor", info.memory_vendor, sizeof info.memory_vendor);
+        }
+    }
+    pthread_rwlock_unlock(&device->system->lock);
+    memcpy(ret, &info, size < sizeof info ? size : sizeof info);
+    return 0;
+}

@@ -1,0 +1,149 @@
+/* Which devices a key means. */
+#include <string.h>
+
+#include "backend.h"
+
+/* What a key asks for. */
+struct key {
+    const char *text; /* of the whole key, or behind its prefix */
+    uint32_t number;
+    struct pci_address address;
+};
+
+typedef bool matches(const struct dtk_device *device, const struct key *key);
+
+static bool by_index(const struct dtk_device *device, const struct key *key)
+{
+    return device->id.index == (int32_t)key->number;
+}
+
+static bool by_drm_card(const struct dtk_device *device, const struct key *key)
+{
+    return device->card->id.drm_card == (int32_t)key->number || device->id.drm_card == (int32_t)key->number;
+}
+
+static bool by_drm_render(const struct dtk_device *device, const struct key *key)
+{
+    return device->id.drm_render == (int32_t)key->number;
+}
+
+static bool by_kfd_node(const struct dtk_device *device, const struct key *key)
+{
+    return device->id.kfd_node == (int32_t)key->number;
+}
+
+static bool by_gpu_id(const struct dtk_device *device, const struct key *key)
+{
+    return device->id.gpu_id == (int64_t)key->number;
+}
+
+static bool by_hip_index(const struct dtk_device *device, const struct key *key)
+{
+    return device->id.hip_index == (int32_t)key->number;
+}
+
+static bool by_address(const struct dtk_device *device, const struct key *key)
+{
+    return device->address.domain == key->address.domain && device->address.bus == key->address.bus &&
+           device->address.device == key->address.device && device->address.function == key->address.function;
+}
+
+static bool by_uuid(const struct dtk_device *device, const struct key *key)
+{
+    return strncmp(device->id.uuid, key->text, strlen(key->text)) == 0;
+}
+
+static bool by_serial(const struct dtk_device *device, const struct key *key)
+{
+    dtk_info info;
+
+    return dtk_device_info(device, &info, sizeof info) == 0 && info.serial[0] && strcmp(info.serial, key->text) == 0;
+}
+
+static const struct {
+    const char *prefix;
+    matches *test;
+} numbered[] = {
+    {"", by_index},       {"card", by_drm_card}, {"renderD", by_drm_render}, {"kfd:", by_kfd_node},
+    {"gpu_id:", by_gpu_id}, {"hip:", by_hip_index},
+};
+
+static matches *understand(const char *text, struct key *ret)
+{
+    ret->text = text;
+    for (size_t i = 0; i < sizeof numbered / sizeof numbered[0]; i++)
+        if (parse_number_after(text, numbered[i].prefix, &ret->number) == 0)
+            return ret->number <= INT32_MAX ? numbered[i].test : NULL;
+    if (parse_pci_address(text, strlen(text), &ret->address) == 0)
+        return by_address;
+    if (strncmp(text, "serial:", 7) == 0 && text[7]) {
+        ret->text = text + 7;
+        return by_serial;
+    }
+    return strncmp(text, "GPU-", 4) == 0 || strncmp(text, "PCI-", 4) == 0 ? by_uuid : NULL;
+}
+
+/* A prefix may mean one card with all its partitions, not two cards; the whole uuid of one device is that device, even
+ * when others begin with it (p1 and p10). */
+static int settle_uuid(const dtk_system *system, const char *text, int *ret, size_t count, int found)
+{
+    const struct dtk_device *card = NULL;
+
+    for (int i = 0; i < system->now.devices.count; i++) {
+        const struct dtk_device *device = system->now.devices.at[i];
+
+        if (strcmp(device->id.uuid, text) == 0) {
+            if (count)
+                ret[0] = i;
+            return 1;
+        }
+        if (strncmp(device->id.uuid, text, strlen(text)) != 0)
+            continue;
+        if (card && card != device->card)
+            return -DTK_AMBIGUOUS;
+        card = device->card;
+    }
+    return found;
+}
+
+/* serial: asks dtk_device_info(), which takes the lock itself, so the lock is not held around the tests. */
+int dtk_device_match(dtk_system *system, const char *key, int *ret, size_t count)
+{
+    struct key what = {0};
+    matches *test;
+    int found = 0, total;
+
+    if (!system || !key || (!ret && count))
+        return -DTK_INVALID_ARGUMENT;
+    test = understand(key, &what);
+    if (!test)
+        return -DTK_INVALID_ARGUMENT;
+    total = dtk_device_count(system);
+    for (int i = 0; i < total; i++) {
+        dtk_device *device;
+
+        if (dtk_device_get(system, i, &device) != 0 || !test(device, &what))
+            continue;
+        if ((size_t)found < count)
+            ret[found] = i;
+        found++;
+    }
+    if (test == by_uuid && found > 1) {
+        pthread_rwlock_rdlock(&system->lock);
+        found = settle_uuid(system, what.text, ret, count, found);
+        pthread_rwlock_unlock(&system->lock);
+    }
+    return found ? found : -DTK_NOT_FOUND;
+}
+
+int dtk_device_find(dtk_system *system, const char *key, dtk_device **ret)
+{
+    int index = -1, found;
+
+    if (!ret)
+        return -DTK_INVALID_ARGUMENT;
+    found = dtk_device_match(system, key, &index, 1);
+    if (found < 0)
+        return found;
+    return found == 1 ? dtk_device_get(system, index, ret) : -DTK_AMBIGUOUS;
+}

@@ -1,0 +1,201 @@
+/* The machine as a whole: who it is, and what there is when there are no cards. */
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernel_scan.h"
+
+static const char *const modules[] = {"hycu", "hydcu", "amdgpu", "radeon"};
+
+static bool read_line(const struct root *root, const char *path, char *ret, size_t size)
+{
+    char text[512];
+    ssize_t got = root_read(root, root->fd, path, text, sizeof text);
+
+    return got > 0 && parse_text(text, (size_t)got, ret, size) == 0;
+}
+
+/* ---- System ---- */
+
+/* An out-of-tree driver has a version of its own; one that came with the kernel has the kernel's. */
+static void read_driver_version(const struct root *root, const char *driver, char *ret, size_t size)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "sys/module/%.15s/version", driver);
+    if (!read_line(root, path, ret, size) && !read_line(root, "proc/sys/kernel/osrelease", ret, size))
+        ret[0] = '\0';
+}
+
+static void add_driver(const struct root *root, dtk_system_info *info, const char *driver)
+{
+    for (int i = 0; i < 4 && driver[0]; i++) {
+        if (strcmp(info->driver[i], driver) == 0)
+            return;
+        if (!info->driver[i][0]) {
+            snprintf(info->driver[i], sizeof info->driver[i], "%.15s", driver);
+            read_driver_version(root, driver, info->version[i], sizeof info->version[i]);
+            return;
+        }
+    }
+}
+
+int dtk_system_info_get(dtk_system *system, dtk_system_info *ret, size_t size)
+{
+    dtk_system_info info = {0};
+
+    if (!system || !ret)
+        return -DTK_INVALID_ARGUMENT;
+    pthread_rwlock_rdlock(&system->lock);
+    info.live = system->live;
+    info.simulated = root_has_file(system->root.fd, ".dtk-simulated") == 0;
+    if (!read_line(&system->root, "proc/sys/kernel/hostname", info.hostname, sizeof info.hostname))
+        info.hostname[0] = '\0';
+    for (int i = 0; i < system->now.cards.count; i++)
+        add_driver(&system->root, &info, system->now.cards.at[i]->id.driver);
+    pthread_rwlock_unlock(&system->lock);
+    memcpy(ret, &info, size < sizeof info ? size : sizeof info);
+    return 0;
+}
+
+/* ---- Probe ---- */
+
+struct look {
+    const struct root *root;
+    dtk_probe *ret;
+};
+
+static bool read_hex(const struct root *root, const char *directory, const char *name, uint64_t *ret)
+{
+    char path[ROOT_PATH_MAX], text[64];
+    ssize_t got;
+
+    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
+        return false;
+    got = root_read(root, root->fd, path, text, sizeof text);
+    return got > 0 && parse_u64(text, (size_t)got, ret) == 0;
+}
+
+static bool has_known_driver(const struct root *root, const char *directory)
+{
+    char path[ROOT_PATH_MAX], target[ROOT_PATH_MAX];
+    const char *name;
+
+    if (snprintf(path, sizeof path, "%s/driver", directory) >= (int)sizeof path ||
+        root_resolve(root, path, target, sizeof target) != 0 || !(name = strrchr(target, '/')))
+        return false;
+    return is_known_driver(name + 1);
+}
+
+static int visit_pci(void *context, const char *name)
+{
+    struct look *look = context;
+    dtk_probe *ret = look->ret;
+    char path[ROOT_PATH_MAX], target[ROOT_PATH_MAX];
+    uint64_t vendor, pci_class;
+    bool display;
+
+    snprintf(path, sizeof path, "sys/bus/pci/devices/%.64s", name);
+    if (root_resolve(look->root, path, target, sizeof target) != 0 ||
+        !read_hex(look->root, target, "vendor", &vendor) || !read_hex(look->root, target, "class", &pci_class))
+        return 0;
+    display = pci_class >> 16 == 0x03;
+    if (is_card_class(pci_class) && is_card_vendor(vendor)) {
+        ret->pci_cards++;
+        if (!has_known_driver(look->root, target) && ret->pci_unbound++ == 0)
+            snprintf(ret->first_unbound, sizeof ret->first_unbound, "%.15s", name);
+    } else if (display && ret->pci_displays++ == 0) {
+        snprintf(ret->first_display, sizeof ret->first_display, "%.15s", name);
+    }
+    return 0;
+}
+
+static bool is_directory(const struct root *root, const char *path)
+{
+    char target[ROOT_PATH_MAX];
+    struct stat st;
+
+    return root_resolve(root, path, target, sizeof target) == 0 && fstatat(root->fd, target, &st, 0) == 0 &&
+           S_ISDIR(st.st_mode);
+}
+
+static void look_at_modules(struct look *look)
+{
+    char path[64];
+
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
+        snprintf(path, sizeof path, "sys/module/%s", modules[i]);
+        if (is_directory(look->root, path)) {
+            size_t len = strlen(look->ret->modules);
+
+            snprintf(look->ret->modules + len, sizeof look->ret->modules - len, "%s%s", len ? "," : "", modules[i]);
+        }
+    }
+}
+
+/* Which group a device node belongs to, for "join the group render". */
+static void read_group(struct look *look, const char *path)
+{
+    char buffer[1024];
+    struct group group, *found = NULL;
+    struct stat st;
+
+    if (fstatat(look->root->fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    if (getgrgid_r(st.st_gid, &group, buffer, sizeof buffer, &found) == 0 && found)
+        snprintf(look->ret->render_group, sizeof look->ret->render_group, "%.31s", group.gr_name);
+    else
+        snprintf(look->ret->render_group, sizeof look->ret->render_group, "%u", (unsigned)st.st_gid);
+}
+
+static int visit_render(void *context, const char *name)
+{
+    struct look *look = context;
+    char path[48];
+    uint32_t number;
+
+    if (parse_number_after(name, "renderD", &number) != 0)
+        return 0;
+    snprintf(path, sizeof path, "dev/dri/renderD%u", number);
+    look->ret->dev_render++;
+    look->ret->dev_render_access += faccessat(look->root->fd, path, R_OK | W_OK, 0) == 0;
+    read_group(look, path);
+    return 0;
+}
+
+/* Asked by access(2): opening a render node wakes its card, opening kfd makes a process there. */
+static void look_at_nodes(struct look *look)
+{
+    dtk_probe *ret = look->ret;
+    int fd = look->root->fd;
+
+    ret->dev_render = ret->dev_render_access = 0;
+    root_list(look->root, fd, "dev/dri", visit_render, look);
+    ret->dev_kfd = faccessat(fd, "dev/kfd", F_OK, 0) == 0;
+    ret->dev_kfd_access = ret->dev_kfd ? faccessat(fd, "dev/kfd", R_OK | W_OK, 0) == 0 : -1;
+    if (ret->dev_kfd)
+        read_group(look, "dev/kfd");
+    if (ret->dev_render == 0)
+        ret->dev_render_access = -1;
+}
+
+int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size)
+{
+    dtk_probe probe = {.dev_kfd = -1, .dev_kfd_access = -1, .dev_render = -1, .dev_render_access = -1};
+    struct look look;
+
+    if (!system || !ret)
+        return -DTK_INVALID_ARGUMENT;
+    look = (struct look){.root = &system->root, .ret = &probe};
+    root_list(look.root, look.root->fd, "sys/bus/pci/devices", visit_pci, &look);
+    probe.drm = is_directory(look.root, "sys/class/drm");
+    probe.kfd = is_directory(look.root, "sys/class/kfd") || is_directory(look.root, "sys/class/kcd");
+    look_at_modules(&look);
+    if (system->live)
+        look_at_nodes(&look);
+    memcpy(ret, &probe, size < sizeof probe ? size : sizeof probe);
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* The structs of dtk.h as compiled programs know them.
+ *
+ *  +-----------------------------------------------------------------------------------------------------------------+
+ *  | A line of output here means that a struct of the public header changed, and programs compiled before will meet  |
+ *  | it. Look at what the line says:                                                                                 |
+ *  |                                                                                                                 |
+ *  |  - A size grew and no offset changed: fields were added at the end, which is allowed. Raise the minor number of |
+ *  |    DTK_API_VERSION, correct the size below, and add a FIELD line for the new last field.                        |
+ *  |  - An offset changed, or dtk_value has another size (callers hold arrays of it): old programs read garbage.     |
+ *  |    Put the field at the end instead. If it must be: raise the major number of DTK_API_VERSION, the SOVERSION in |
+ *  |    CMakeLists.txt, the names libdtk.so.0 and DTK_0 in libdtk.map, and then correct the numbers below.           |
+ *  +-----------------------------------------------------------------------------------------------------------------+
+ */
+#include <dtk.h>
+
+#include <stdio.h>
+
+static int changed;
+
+static void check(const char *what, size_t is, size_t was)
+{
+    if (is != was) {
+        printf("%s is %zu, was %zu: see the top of tests/native/abi.c\n", what, is, was);
+        changed = 1;
+    }
+}
+
+#define SIZE(type, was) check("sizeof(" #type ")", sizeof(type), was)
+#define FIELD(type, field, was) check("offsetof(" #type ", " #field ")", offsetof(type, field), was)
+
+int main(void)
+{
+    SIZE(dtk_value, 16);
+    FIELD(dtk_value, f64, 0);
+    FIELD(dtk_value, i64, 0);
+    FIELD(dtk_value, u64, 0);
+    FIELD(dtk_value, type, 8);
+    FIELD(dtk_value, status, 9);
+    FIELD(dtk_value, source, 10);
+    FIELD(dtk_value, reserved, 11);
+    FIELD(dtk_value, detail, 12);
+
+    SIZE(dtk_metric_info, 72);
+    FIELD(dtk_metric_info, number, 0);
+    FIELD(dtk_metric_info, type, 4);
+    FIELD(dtk_metric_info, kind, 8);
+    FIELD(dtk_metric_info, tier, 12);
+    FIELD(dtk_metric_info, name, 16);
+    FIELD(dtk_metric_info, unit, 24);
+    FIELD(dtk_metric_info, window, 32);
+    FIELD(dtk_metric_info, family, 40);
+    FIELD(dtk_metric_info, label, 48);
+    FIELD(dtk_metric_info, label_value, 56);
+    FIELD(dtk_metric_info, help, 64);
+
+    SIZE(dtk_system_info, 584);
+    FIELD(dtk_system_info, simulated, 0);
+    FIELD(dtk_system_info, live, 4);
+    FIELD(dtk_system_info, hostname, 8);
+    FIELD(dtk_system_info, driver, 264);
+    FIELD(dtk_system_info, version, 328);
+
+    SIZE(dtk_probe, 164);
+    FIELD(dtk_probe, pci_cards, 0);
+    FIELD(dtk_probe, pci_unbound, 4);
+    FIELD(dtk_probe, pci_displays, 8);
+    FIELD(dtk_probe, drm, 12);
+    FIELD(dtk_probe, kfd, 16);
+    FIELD(dtk_probe, dev_kfd, 20);
+    FIELD(dtk_probe, dev_kfd_access, 24);
+    FIELD(dtk_probe, dev_render, 28);
+    FIELD(dtk_probe, dev_render_access, 32);
+    FIELD(dtk_probe, modules, 36);
+    FIELD(dtk_probe, first_unbound, 100);
+    FIELD(dtk_probe, first_display, 116);
+    FIELD(dtk_probe, render_group, 132);
+
+    SIZE(dtk_info, 480);
+    FIELD(dtk_info, index, 0);
+    FIELD(dtk_info, card, 4);
+    FIELD(dtk_info, partition, 8);
+    FIELD(dtk_info, numa_node, 12);
+    FIELD(dtk_info, drm_card, 16);
+    FIELD(dtk_info, drm_render, 20);
+    FIELD(dtk_info, kfd_node, 24);
+    FIELD(dtk_info, hip_index, 28);
+    FIELD(dtk_info, gpu_id, 32);
+    FIELD(dtk_info, vendor_id, 40);
+    FIELD(dtk_info, device_id, 44);
+    FIELD(dtk_info, subsystem_vendor_id, 48);
+    FIELD(dtk_info, subsystem_device_id, 52);
+    FIELD(dtk_info, revision_id, 56);
+    FIELD(dtk_info, compute_units, 60);
+    FIELD(dtk_info, unique_id, 64);
+    FIELD(dtk_info, hive_id, 72);
+    FIELD(dtk_info, uuid, 80);
+    FIELD(dtk_info, bdf, 112);
+    FIELD(dtk_info, driver, 128);
+    FIELD(dtk_info, name, 144);
+    FIELD(dtk_info, serial, 240);
+    FIELD(dtk_info, arch, 304);
+    FIELD(dtk_info, vbios, 320);
+    FIELD(dtk_info, performance_level, 384);
+    FIELD(dtk_info, compute_partition, 416);
+    FIELD(dtk_info, memory_partition, 432);
+    FIELD(dtk_info, memory_vendor, 448);
+
+    SIZE(dtk_ecc_block, 72);
+    FIELD(dtk_ecc_block, name, 0);
+    FIELD(dtk_ecc_block, correctable, 24);
+    FIELD(dtk_ecc_block, uncorrectable, 40);
+    FIELD(dtk_ecc_block, deferred, 56);
+
+    SIZE(dtk_firmware, 64);
+    FIELD(dtk_firmware, name, 0);
+    FIELD(dtk_firmware, version, 24);
+
+    return changed;
+}
