@@ -60,7 +60,7 @@ int main(void)
     FIELD(dtk_system_info, driver, 264);
     FIELD(dtk_system_info, version, 328);
 
-    SIZE(dtk_probe, 164);
+    SIZE(dtk_probe, 180);
     FIELD(dtk_probe, pci_cards, 0);
     FIELD(dtk_probe, pci_unbound, 4);
     FIELD(dtk_probe, pci_displays, 8);
@@ -72,10 +72,10 @@ int main(void)
     FIELD(dtk_probe, dev_render_access, 32);
     FIELD(dtk_probe, modules, 36);
     FIELD(dtk_probe, first_unbound, 100);
-    FIELD(dtk_probe, first_display, 116);
-    FIELD(dtk_probe, render_group, 132);
+    FIELD(dtk_probe, first_display, 124);
+    FIELD(dtk_probe, render_group, 148);
 
-    SIZE(dtk_info, 480);
+    SIZE(dtk_info, 488);
     FIELD(dtk_info, index, 0);
     FIELD(dtk_info, card, 4);
     FIELD(dtk_info, partition, 8);
@@ -95,15 +95,15 @@ int main(void)
     FIELD(dtk_info, hive_id, 72);
     FIELD(dtk_info, uuid, 80);
     FIELD(dtk_info, bdf, 112);
-    FIELD(dtk_info, driver, 128);
-    FIELD(dtk_info, name, 144);
-    FIELD(dtk_info, serial, 240);
-    FIELD(dtk_info, arch, 304);
-    FIELD(dtk_info, vbios, 320);
-    FIELD(dtk_info, performance_level, 384);
-    FIELD(dtk_info, compute_partition, 416);
-    FIELD(dtk_info, memory_partition, 432);
-    FIELD(dtk_info, memory_vendor, 448);
+    FIELD(dtk_info, driver, 136);
+    FIELD(dtk_info, name, 152);
+    FIELD(dtk_info, serial, 248);
+    FIELD(dtk_info, arch, 312);
+    FIELD(dtk_info, vbios, 328);
+    FIELD(dtk_info, performance_level, 392);
+    FIELD(dtk_info, compute_partition, 424);
+    FIELD(dtk_info, memory_partition, 440);
+    FIELD(dtk_info, memory_vendor, 456);
 
     SIZE(dtk_ecc_block, 72);
     FIELD(dtk_ecc_block, name, 0);

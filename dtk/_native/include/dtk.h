@@ -288,8 +288,8 @@ typedef struct dtk_probe {
     int32_t dev_render;      /* render nodes in dev/dri; -1 not this machine's root */
     int32_t dev_render_access; /* of these, how many this process may open; -1 not known */
     char modules[64];        /* loaded modules out of amdgpu, radeon, hydcu, hycu, comma between */
-    char first_unbound[16];  /* PCI address of the first card no driver holds; "" if there is none */
-    char first_display[16];  /* PCI address of the first other display controller; "" if there is none */
+    char first_unbound[24];  /* PCI address of the first card no driver holds; "" if there is none */
+    char first_display[24];  /* PCI address of the first other display controller; "" if there is none */
     char render_group[32];   /* group that owns dev/kfd or the render nodes, by name or number; "" not known */
 } dtk_probe;
 
@@ -314,7 +314,7 @@ typedef struct dtk_info {
     uint64_t unique_id;
     uint64_t hive_id;   /* XGMI hive; 0 none or not known */
     char uuid[32];      /* GPU-<16 hex>, GPU-<16 hex>/p<n>, PCI-<address>, PCI-<address>/p<n> */
-    char bdf[16];       /* PCI address of the physical card, 0000:43:00.0 */
+    char bdf[24];       /* PCI address of the physical card, 0000:43:00.0 */
     char driver[16];
     char name[96];      /* never empty */
     char serial[64];
@@ -331,6 +331,7 @@ typedef struct dtk_info {
  * Source files, below the card's PCI directory: vendor, device, subsystem_vendor, subsystem_device, revision,
  * numa_node, unique_id, serial_number, product_name, vbios_version, power_dpm_force_performance_level,
  * current_compute_partition, current_memory_partition, mem_info_vram_vendor; KFD's properties and gpu_id.
+ * May be called while another thread samples the device.
  * Name: product_name; else etc/dtk/cards.ids below the root, then the built-in table; else pci.ids; else the gfx name.
  * Errors: INVALID_ARGUMENT. A card that is gone keeps the identity it had. */
 DTK_API int dtk_device_info(const dtk_device *device, dtk_info *ret, size_t size);

@@ -3,6 +3,7 @@
 #define DTK_BACKEND_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "catalogue.h"
 #include "dtk.h"
@@ -50,7 +51,8 @@ struct inventory {
 struct dtk_system {
     struct root root;
     bool live; /* the root is this machine's */
-    pthread_rwlock_t lock;
+    pthread_rwlock_t lock; /* see system_lock() */
+    atomic_int pid;        /* the process that made the lock; 0 while a forked child makes its own */
     struct inventory now;
     struct device_list former; /* devices that went away: callers may still hold them */
 };
@@ -93,6 +95,10 @@ struct dtk_device *device_new(struct dtk_system *system);
 void device_free(struct dtk_device *device);
 int device_list_add(struct device_list *list, struct dtk_device *device);
 void inventory_free(struct inventory *inventory);
+
+/* Hold the list of devices still, against dtk_rescan(). */
+void system_lock(const struct dtk_system *system);
+void system_unlock(const struct dtk_system *system);
 
 /* Is the directory still the one that enumeration found? */
 bool device_is_there(const struct dtk_device *device);

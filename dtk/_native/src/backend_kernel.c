@@ -10,10 +10,10 @@ enum place { DEVICE, LINK, HWMON, CHANNEL, LEVEL, TOP_LEVEL, TABLE, PARTITION, B
 static const struct {
     enum place place;
     int argument;
-    double scale;
+    double divisor;
     const char *name;
 } sources[SOURCE_COUNT] = {
-#define SOURCE(id, place, name, argument, scale) [SOURCE_##id] = {place, argument, scale, name},
+#define SOURCE(id, place, name, argument, divisor) [SOURCE_##id] = {place, argument, divisor, name},
 #include "sources.def"
 #undef SOURCE
 };
@@ -51,14 +51,14 @@ static struct reading of_error(const struct root *root, int error, const char *w
     return no_reading(status, status == DTK_UNSUPPORTED ? 0 : -error);
 }
 
-static struct reading of_integer(int64_t value, double scale)
+static struct reading of_integer(int64_t value, double divisor)
 {
-    return (struct reading){.status = DTK_OK, .f64 = (double)value * scale, .u64 = (uint64_t)value};
+    return (struct reading){.status = DTK_OK, .f64 = (double)value / divisor, .u64 = (uint64_t)value};
 }
 
-static struct reading of_unsigned(uint64_t value, double scale)
+static struct reading of_unsigned(uint64_t value, double divisor)
 {
-    return (struct reading){.status = DTK_OK, .f64 = (double)value * scale, .u64 = value};
+    return (struct reading){.status = DTK_OK, .f64 = (double)value / divisor, .u64 = value};
 }
 
 static struct reading of_double(double value)
@@ -80,21 +80,21 @@ static ssize_t read_file(struct dtk_device *device, enum source source, int dire
     return got;
 }
 
-typedef struct reading parse(const char *text, size_t len, double scale);
+typedef struct reading parse(const char *text, size_t len, double divisor);
 
-static struct reading parse_integer(const char *text, size_t len, double scale)
+static struct reading parse_integer(const char *text, size_t len, double divisor)
 {
     uint64_t large;
     int64_t value;
 
     if (parse_i64(text, len, &value) == 0)
-        return of_integer(value, scale);
+        return of_integer(value, divisor);
     if (parse_u64(text, len, &large) == 0)
-        return of_unsigned(large, scale);
+        return of_unsigned(large, divisor);
     return no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
 }
 
-static struct reading parse_leading(const char *text, size_t len, double scale)
+static struct reading parse_leading(const char *text, size_t len, double divisor)
 {
     double value;
 
@@ -102,7 +102,7 @@ static struct reading parse_leading(const char *text, size_t len, double scale)
         /* A link that is down, or a bridge that does not say. */
         return len >= 7 && memcmp(text, "Unknown", 7) == 0 ? no_reading(DTK_UNSUPPORTED, 0)
                                                            : no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
-    return of_double(value * scale);
+    return of_double(value / divisor);
 }
 
 static bool is_blank(const char *text, size_t len)
@@ -114,7 +114,7 @@ static bool is_blank(const char *text, size_t len)
 }
 
 /* Of no star or several, none is the current level. */
-static struct reading parse_current_level(const char *text, size_t len, double scale)
+static struct reading parse_current_level(const char *text, size_t len, double divisor)
 {
     struct levels levels;
 
@@ -122,10 +122,10 @@ static struct reading parse_current_level(const char *text, size_t len, double s
         return no_reading(DTK_UNSUPPORTED, 0);
     if (parse_levels(text, len, &levels) != 0)
         return no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
-    return levels.stars == 1 ? of_double(levels.current * scale) : no_reading(DTK_UNSUPPORTED, 0);
+    return levels.stars == 1 ? of_double(levels.current / divisor) : no_reading(DTK_UNSUPPORTED, 0);
 }
 
-static struct reading parse_top_level(const char *text, size_t len, double scale)
+static struct reading parse_top_level(const char *text, size_t len, double divisor)
 {
     struct levels levels;
 
@@ -133,7 +133,7 @@ static struct reading parse_top_level(const char *text, size_t len, double scale
         return no_reading(DTK_UNSUPPORTED, 0);
     if (parse_levels(text, len, &levels) != 0)
         return no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
-    return levels.count ? of_double(levels.highest * scale) : no_reading(DTK_UNSUPPORTED, 0);
+    return levels.count ? of_double(levels.highest / divisor) : no_reading(DTK_UNSUPPORTED, 0);
 }
 
 static struct reading read_parsed(struct sample *sample, enum source source, int directory, const char *name,
@@ -148,7 +148,7 @@ static struct reading read_parsed(struct sample *sample, enum source source, int
             return no_reading(DTK_ASLEEP, 0);
         return of_error(&device->system->root, (int)got, name);
     }
-    return parse(device->buffer, (size_t)got, sources[source].scale);
+    return parse(device->buffer, (size_t)got, sources[source].divisor);
 }
 
 /* hwmon/temp*_input with the number of the labelled channel in the place of *. */

@@ -7,13 +7,13 @@
 
 /* The rows of metrics.def name sources without a prefix. */
 enum {
-#define SOURCE(id, place, name, argument, scale) id = SOURCE_##id,
+#define SOURCE(id, place, name, argument, divisor) id = SOURCE_##id,
 #include "sources.def"
 #undef SOURCE
 };
 
 static const char *const source_names[SOURCE_COUNT] = {
-#define SOURCE(id, place, name, argument, scale) [SOURCE_##id] = name,
+#define SOURCE(id, place, name, argument, divisor) [SOURCE_##id] = name,
 #include "sources.def"
 #undef SOURCE
 };

@@ -6,7 +6,7 @@
 
 enum source {
     SOURCE_NONE,
-#define SOURCE(id, place, name, argument, scale) SOURCE_##id,
+#define SOURCE(id, place, name, argument, divisor) SOURCE_##id,
 #include "sources.def"
 #undef SOURCE
     SOURCE_COUNT

@@ -1,6 +1,7 @@
 /* Systems and devices: their life, and what a key means. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,12 +66,52 @@ void inventory_free(struct inventory *inventory)
     memset(inventory, 0, sizeof *inventory);
 }
 
+/* ---- The lock ---- */
+
+/* A rescan must not wait for ever while others sample without a pause. */
+static void lock_init(struct dtk_system *system)
+{
+    pthread_rwlockattr_t attributes;
+
+    pthread_rwlockattr_init(&attributes);
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&system->lock, &attributes);
+    pthread_rwlockattr_destroy(&attributes);
+}
+
+/* A child that fork() made while another thread held the lock has it held for ever: its first call makes a new one. */
+static pthread_rwlock_t *lock_of(struct dtk_system *system)
+{
+    int pid = getpid(), owner = atomic_load(&system->pid);
+
+    while (owner != pid)
+        if (owner == 0) { /* being made by another thread of the child */
+            sched_yield();
+            owner = atomic_load(&system->pid);
+        } else if (atomic_compare_exchange_weak(&system->pid, &owner, 0)) {
+            lock_init(system);
+            atomic_store(&system->pid, pid);
+            owner = pid;
+        }
+    return &system->lock;
+}
+
+void system_lock(const struct dtk_system *system)
+{
+    pthread_rwlock_rdlock(lock_of((struct dtk_system *)system));
+}
+
+void system_unlock(const struct dtk_system *system)
+{
+    pthread_rwlock_unlock((pthread_rwlock_t *)&system->lock);
+}
+
 /* ---- Systems ---- */
 
 int dtk_open(const char *root, uint64_t flags, dtk_system **ret)
 {
     struct dtk_system *system;
-    struct stat live, own;
+    struct stat live, own = {0};
     int status;
 
     if (!ret || flags & ~(DTK_OPEN_DEBUG | DTK_OPEN_NO_OPENAT2))
@@ -78,14 +119,16 @@ int dtk_open(const char *root, uint64_t flags, dtk_system **ret)
     system = calloc(1, sizeof *system);
     if (!system)
         return -DTK_NO_MEMORY;
-    pthread_rwlock_init(&system->lock, NULL);
+    lock_init(system);
+    atomic_init(&system->pid, getpid());
+    errno = 0;
     system->root.debug = flags & DTK_OPEN_DEBUG;
     system->root.walk = flags & DTK_OPEN_NO_OPENAT2;
     system->root.fd = open(root ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (system->root.fd < 0) {
         status = errno == ENOENT || errno == ENOTDIR ? -DTK_NOT_FOUND : errno == EACCES ? -DTK_DENIED : -DTK_FAILED;
     } else if (fstatat(system->root.fd, "sys", &own, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(own.st_mode)) {
-        status = -DTK_INVALID_ARGUMENT;
+        status = errno == EACCES ? -DTK_DENIED : -DTK_INVALID_ARGUMENT;
     } else {
         system->live = stat("/", &live) == 0 && fstat(system->root.fd, &own) == 0 && live.st_ino == own.st_ino &&
                        live.st_dev == own.st_dev;
@@ -223,7 +266,7 @@ int dtk_rescan(dtk_system *system)
 
     if (!system)
         return -DTK_INVALID_ARGUMENT;
-    pthread_rwlock_wrlock(&system->lock);
+    pthread_rwlock_wrlock(lock_of(system));
     status = make_room(&system->former, system->now.devices.count + system->now.cards.count);
     if (status == 0)
         status = backend_kernel.enumerate(system, &fresh);
@@ -238,7 +281,7 @@ int dtk_rescan(dtk_system *system)
     } else {
         inventory_free(&fresh);
     }
-    pthread_rwlock_unlock(&system->lock);
+    system_unlock(system);
     return status;
 }
 
@@ -246,12 +289,11 @@ int dtk_rescan(dtk_system *system)
 
 static int list_count(const dtk_system *system, const struct device_list *list)
 {
-    pthread_rwlock_t *lock = (pthread_rwlock_t *)&system->lock;
     int count;
 
-    pthread_rwlock_rdlock(lock);
+    system_lock(system);
     count = list->count;
-    pthread_rwlock_unlock(lock);
+    system_unlock(system);
     return count;
 }
 
@@ -259,12 +301,12 @@ static int list_get(dtk_system *system, const struct device_list *list, int inde
 {
     int status = -DTK_NOT_FOUND;
 
-    pthread_rwlock_rdlock(&system->lock);
+    system_lock(system);
     if (index >= 0 && index < list->count) {
         *ret = list->at[index];
         status = 0;
     }
-    pthread_rwlock_unlock(&system->lock);
+    system_unlock(system);
     return status;
 }
 
@@ -352,7 +394,7 @@ int dtk_device_info(const dtk_device *device, dtk_info *ret, size_t size)
 
     if (!device || !ret)
         return -DTK_INVALID_ARGUMENT;
-    pthread_rwlock_rdlock(&device->system->lock);
+    system_lock(device->system);
     info = device->id;
     card = device->card;
     if (device_is_there(card) && card->directory >= 0) {
@@ -376,7 +418,7 @@ int dtk_device_info(const dtk_device *device, dtk_info *ret, size_t size)
             read_string(card, "mem_info_vram_vendor", info.memory_vendor, sizeof info.memory_vendor);
         }
     }
-    pthread_rwlock_unlock(&device->system->lock);
+    system_unlock(device->system);
     memcpy(ret, &info, size < sizeof info ? size : sizeof info);
     return 0;
 }

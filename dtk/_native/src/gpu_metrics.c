@@ -16,9 +16,15 @@ struct decoder {
     struct mean activity[TABLE_MEDIA_ACTIVITY + 1]; /* the percentages are the first fields */
 };
 
-static size_t width_of(unsigned type) { return (size_t)1 << (type / 2); }
+static size_t width_of(unsigned type)
+{
+    return (size_t)1 << (type / 2);
+}
 
-static uint64_t all_ones(unsigned type) { return UINT64_MAX >> (64 - 8 * width_of(type)); }
+static uint64_t all_ones(unsigned type)
+{
+    return UINT64_MAX >> (64 - 8 * width_of(type));
+}
 
 /* Little-endian, wherever it lies. */
 static uint64_t load(const uint8_t *at, size_t width)

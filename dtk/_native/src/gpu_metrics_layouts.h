@@ -159,8 +159,8 @@ static const struct row rows_1_7[] = { /* and 1.8 */
     ROW(336, U16, 1, CLOCK_MEMORY, PLAIN),
 };
 
-/* ---- APUs. Activity is in hundredths of a percent on all but Van Gogh, whose later firmware (2.2 and up) counts
- * percent; the driver passes on what it gets. ---- */
+/* ---- APUs. Their firmware counts activity in hundredths of a percent and the driver passes that on; only Van Gogh's
+ * later firmware (2.2 and up) counts percent. ---- */
 
 static const struct row rows_2_0[] = {
     ROW(16, U16, 1, TEMPERATURE_EDGE, CENTI_CELSIUS),

@@ -74,15 +74,32 @@ static struct pci_address address_of(const struct node *node)
                                 .function = node->location & 7};
 }
 
-static struct dtk_device *find_card(struct scan *scan, struct pci_address address, bool any_domain)
+/* Two cards never share a unique_id; two nodes of one address with different ones are of different cards, on kernels
+ * that do not print the domain. */
+static bool may_be(const struct dtk_device *card, const struct node *node)
 {
+    return !card->id.unique_id || !node->unique_id || card->id.unique_id == node->unique_id;
+}
+
+static struct dtk_device *find_card(struct scan *scan, const struct node *node, unsigned function)
+{
+    struct pci_address address = address_of(node);
+
     for (int i = 0; i < scan->found->cards.count; i++) {
         struct dtk_device *card = scan->found->cards.at[i];
 
-        if ((any_domain || card->address.domain == address.domain) && card->address.bus == address.bus &&
-            card->address.device == address.device && card->address.function == address.function)
+        if ((card->address.domain == address.domain || !node->has_domain) && card->address.bus == address.bus &&
+            card->address.device == address.device && card->address.function == function && may_be(card, node))
             return card;
     }
+    return NULL;
+}
+
+static struct dtk_device *find_card_by_render(struct scan *scan, const struct node *node)
+{
+    for (int i = 0; node->has_render && i < scan->found->cards.count; i++)
+        if (scan->found->cards.at[i]->id.drm_render == (int32_t)node->render && may_be(scan->found->cards.at[i], node))
+            return scan->found->cards.at[i];
     return NULL;
 }
 
@@ -90,21 +107,14 @@ static struct dtk_device *find_card(struct scan *scan, struct pci_address addres
  * PCI function, the card is function 0. */
 static struct dtk_device *card_of(struct scan *scan, const struct node *node)
 {
-    struct pci_address address = address_of(node);
-    struct dtk_device *card = find_card(scan, address, false);
+    unsigned function = address_of(node).function;
+    struct dtk_device *card = node->has_domain ? find_card(scan, node, function) : NULL;
 
-    if (!card && !node->has_domain)
-        card = find_card(scan, address, true); /* kernels that did not print the domain yet */
-    if (!card && address.function) {
-        address.function = 0;
-        card = find_card(scan, address, false);
-        if (card && card->id.unique_id && node->unique_id && card->id.unique_id != node->unique_id)
-            card = NULL;
-    }
-    for (int i = 0; !card && node->has_render && i < scan->found->cards.count; i++)
-        if (scan->found->cards.at[i]->id.drm_render == (int32_t)node->render)
-            card = scan->found->cards.at[i];
-    return card;
+    if (!card)
+        card = find_card_by_render(scan, node);
+    if (!card)
+        card = find_card(scan, node, function);
+    return card || function == 0 ? card : find_card(scan, node, 0);
 }
 
 /* A card that only KFD shows: in a container, or in a recorded topology. */
@@ -198,6 +208,17 @@ static void number_partitions(struct node **of_card, int count)
     }
 }
 
+/* N of the cardN that goes with a render node. */
+static int32_t drm_card_of(const struct scan *scan, const struct dtk_device *card, int32_t render)
+{
+    if (render >= 0 && render == card->id.drm_render)
+        return card->id.drm_card;
+    for (int i = 0; i < scan->pair_count; i++)
+        if (render >= 0 && scan->pairs[i].render == render)
+            return scan->pairs[i].card;
+    return -1;
+}
+
 static void add_partition(struct scan *scan, struct dtk_device *card, const struct node *node)
 {
     struct dtk_device *device = device_new(scan->system);
@@ -207,12 +228,13 @@ static void add_partition(struct scan *scan, struct dtk_device *card, const stru
         return;
     }
     device->id = card->id;
-    device->id.drm_card = device->id.drm_render = -1;
+    device->id.drm_render = -1;
     device->id.partition = (int32_t)node->partition;
     device->address = card->address;
     device->card = card;
     card->partitioned = true;
     describe(scan, device, node);
+    device->id.drm_card = drm_card_of(scan, card, device->id.drm_render);
     if (device_list_add(&scan->found->devices, device) != 0) {
         device_free(device);
         scan->status = -DTK_NO_MEMORY;
@@ -234,7 +256,7 @@ static void add_devices(struct scan *scan, struct dtk_device *card)
         char text[64];
         ssize_t got = root_read(scan->root, card->directory, "unique_id", text, sizeof text);
 
-        if (got <= 0 || parse_hex64(text, (size_t)got, &card->id.unique_id) != 0)
+        if (got <= 0 || parse_hex64(text, (size_t)got, &card->id.unique_id) != 0 || card->id.unique_id == UINT64_MAX)
             card->id.unique_id = 0;
     }
     if (count == 0 || (count == 1 && !is_lone_partition(scan, of_card[0]))) {
@@ -354,5 +376,6 @@ int kernel_enumerate(struct dtk_system *system, struct inventory *ret)
     name_uuids(ret);
     number_hip(&scan);
     free(scan.nodes);
+    free(scan.pairs);
     return scan.status;
 }

@@ -143,8 +143,31 @@ static int visit_bound(void *context, const char *name)
     return scan->status;
 }
 
-/* Partitions have DRM nodes of their own on platform devices (amdgpu_xcp_N): they have no PCI directory and are found
- * through KFD. */
+/* The pair of a platform device, whose cardN and renderDN are two entries of the class. */
+static struct drm_pair *find_pair(struct scan *scan, const char *path)
+{
+    struct drm_pair pair = {.card = -1, .render = -1};
+
+    if (snprintf(pair.path, sizeof pair.path, "%s", path) >= (int)sizeof pair.path)
+        return NULL;
+    for (int i = 0; i < scan->pair_count; i++)
+        if (strcmp(scan->pairs[i].path, path) == 0)
+            return &scan->pairs[i];
+    if (scan->pair_count == scan->pair_room) {
+        int room = scan->pair_room ? 2 * scan->pair_room : 16;
+        struct drm_pair *grown = realloc(scan->pairs, (size_t)room * sizeof *grown);
+
+        if (!grown) {
+            scan->status = -DTK_NO_MEMORY;
+            return NULL;
+        }
+        scan->pairs = grown;
+        scan->pair_room = room;
+    }
+    scan->pairs[scan->pair_count] = pair;
+    return &scan->pairs[scan->pair_count++];
+}
+
 static int visit_drm(void *context, const char *name)
 {
     struct scan *scan = context;
@@ -154,18 +177,18 @@ static int visit_drm(void *context, const char *name)
 
     if (!is_card && parse_number_after(name, "renderD", &number) != 0)
         return 0;
-    if (snprintf(path, sizeof path, "sys/class/drm/%s/device", name) >= (int)sizeof path ||
+    if (number > INT32_MAX || snprintf(path, sizeof path, "sys/class/drm/%s/device", name) >= (int)sizeof path ||
         root_resolve(scan->root, path, target, sizeof target) != 0)
         return 0;
 
     struct dtk_device *card = add_pci_card(scan, target);
+    struct drm_pair *pair = card || strncmp(target, "sys/devices/platform/", 21) != 0 ? NULL : find_pair(scan, target);
+    int32_t *at = card   ? is_card ? &card->id.drm_card : &card->id.drm_render
+                  : pair ? is_card ? &pair->card : &pair->render
+                         : NULL;
 
-    if (card) {
-        int32_t *at = is_card ? &card->id.drm_card : &card->id.drm_render;
-
-        if (*at < 0 || (int32_t)number < *at)
-            *at = (int32_t)number;
-    }
+    if (at && (*at < 0 || (int32_t)number < *at))
+        *at = (int32_t)number;
     return scan->status;
 }
 

@@ -14,6 +14,12 @@ struct node {
     uint32_t partition; /* its number on the card, if it is one */
 };
 
+/* The DRM nodes of a partition, on a platform device of its own (amdgpu_xcp_N). -1 not seen. */
+struct drm_pair {
+    char path[96];
+    int32_t card, render;
+};
+
 struct scan {
     struct dtk_system *system;
     const struct root *root;
@@ -21,10 +27,12 @@ struct scan {
     const char *directory; /* being listed */
     struct node *nodes;
     int node_count, node_room;
+    struct drm_pair *pairs;
+    int pair_count, pair_room;
     int status;
 };
 
-/* kernel_pci.c: add the cards that a driver holds, with their DRM nodes. Sets scan->status. */
+/* kernel_pci.c: add the cards that a driver holds, with their DRM nodes, and the pairs of partitions. Sets scan->status. */
 void scan_pci(struct scan *scan);
 
 void card_set_address(struct dtk_device *card, struct pci_address address);

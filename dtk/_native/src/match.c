@@ -17,6 +17,7 @@ static bool by_index(const struct dtk_device *device, const struct key *key)
     return device->id.index == (int32_t)key->number;
 }
 
+/* The card's own node means all its partitions; the first partition has no other. */
 static bool by_drm_card(const struct dtk_device *device, const struct key *key)
 {
     return device->card->id.drm_card == (int32_t)key->number || device->id.drm_card == (int32_t)key->number;
@@ -129,9 +130,9 @@ int dtk_device_match(dtk_system *system, const char *key, int *ret, size_t count
         found++;
     }
     if (test == by_uuid && found > 1) {
-        pthread_rwlock_rdlock(&system->lock);
+        system_lock(system);
         found = settle_uuid(system, what.text, ret, count, found);
-        pthread_rwlock_unlock(&system->lock);
+        system_unlock(system);
     }
     return found ? found : -DTK_NOT_FOUND;
 }

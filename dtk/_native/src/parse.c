@@ -15,9 +15,15 @@ static struct span span_of(const char *text, size_t len)
     return (struct span){text, nul ? nul : text + len};
 }
 
-static bool is_empty(const struct span *s) { return s->at == s->end; }
+static bool is_empty(const struct span *s)
+{
+    return s->at == s->end;
+}
 
-static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
 
 static void skip_blanks(struct span *s)
 {
@@ -106,9 +112,15 @@ static bool take_hex(struct span *s, int least, int most, uint64_t *ret)
     return take_digits(s, 16, ret) && s->at - start >= least && s->at - start <= most;
 }
 
-static bool take_0x(struct span *s) { return take_word(s, "0x") || take_word(s, "0X"); }
+static bool take_0x(struct span *s)
+{
+    return take_word(s, "0x") || take_word(s, "0X");
+}
 
-static bool take_number(struct span *s, uint64_t *ret) { return take_digits(s, take_0x(s) ? 16 : 10, ret); }
+static bool take_number(struct span *s, uint64_t *ret)
+{
+    return take_digits(s, take_0x(s) ? 16 : 10, ret);
+}
 
 int parse_u64(const char *text, size_t len, uint64_t *ret)
 {
@@ -195,9 +207,10 @@ int parse_levels(const char *text, size_t len, struct levels *ret)
 {
     struct span s = span_of(text, len), line;
     struct levels levels = {0};
-    bool sleep, star;
+    bool any = false, sleep, star;
     double mhz;
     while (take_full_line(&s, &line)) {
+        any = true;
         if (!take_level(line, &sleep, &mhz, &star))
             return -DTK_FAILED;
         if (star) {
@@ -209,7 +222,7 @@ int parse_levels(const char *text, size_t len, struct levels *ret)
             levels.highest = mhz > levels.highest ? mhz : levels.highest;
         }
     }
-    if (levels.count + levels.stars == 0)
+    if (!any)
         return -DTK_FAILED;
     *ret = levels;
     return 0;

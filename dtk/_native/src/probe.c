@@ -49,14 +49,14 @@ int dtk_system_info_get(dtk_system *system, dtk_system_info *ret, size_t size)
 
     if (!system || !ret)
         return -DTK_INVALID_ARGUMENT;
-    pthread_rwlock_rdlock(&system->lock);
+    system_lock(system);
     info.live = system->live;
     info.simulated = root_has_file(system->root.fd, ".dtk-simulated") == 0;
     if (!read_line(&system->root, "proc/sys/kernel/hostname", info.hostname, sizeof info.hostname))
         info.hostname[0] = '\0';
     for (int i = 0; i < system->now.cards.count; i++)
         add_driver(&system->root, &info, system->now.cards.at[i]->id.driver);
-    pthread_rwlock_unlock(&system->lock);
+    system_unlock(system);
     memcpy(ret, &info, size < sizeof info ? size : sizeof info);
     return 0;
 }
@@ -90,6 +90,15 @@ static bool has_known_driver(const struct root *root, const char *directory)
     return is_known_driver(name + 1);
 }
 
+/* The lowest address: entries come in any order. Equally long addresses sort as text. */
+static void keep_lowest(char *ret, size_t size, const char *name)
+{
+    size_t old = strlen(ret), new = strlen(name);
+
+    if (new < size && (old == 0 || new < old || (new == old && strcmp(name, ret) < 0)))
+        memcpy(ret, name, new + 1);
+}
+
 static int visit_pci(void *context, const char *name)
 {
     struct look *look = context;
@@ -105,10 +114,13 @@ static int visit_pci(void *context, const char *name)
     display = pci_class >> 16 == 0x03;
     if (is_card_class(pci_class) && is_card_vendor(vendor)) {
         ret->pci_cards++;
-        if (!has_known_driver(look->root, target) && ret->pci_unbound++ == 0)
-            snprintf(ret->first_unbound, sizeof ret->first_unbound, "%.15s", name);
-    } else if (display && ret->pci_displays++ == 0) {
-        snprintf(ret->first_display, sizeof ret->first_display, "%.15s", name);
+        if (!has_known_driver(look->root, target)) {
+            ret->pci_unbound++;
+            keep_lowest(ret->first_unbound, sizeof ret->first_unbound, name);
+        }
+    } else if (display) {
+        ret->pci_displays++;
+        keep_lowest(ret->first_display, sizeof ret->first_display, name);
     }
     return 0;
 }

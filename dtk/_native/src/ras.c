@@ -110,9 +110,9 @@ int dtk_device_ecc(dtk_device *device, dtk_ecc_block *ret, size_t size, size_t c
 
     if (!device || (!ret && count))
         return -DTK_INVALID_ARGUMENT;
-    pthread_rwlock_rdlock(&device->system->lock);
+    system_lock(device->system);
     status = walk_directory(&walk, visit_block);
-    pthread_rwlock_unlock(&device->system->lock);
+    system_unlock(device->system);
     return status;
 }
 
@@ -181,8 +181,8 @@ int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t size, size
 
     if (!device || (!ret && count))
         return -DTK_INVALID_ARGUMENT;
-    pthread_rwlock_rdlock(&device->system->lock);
+    system_lock(device->system);
     status = walk_directory(&walk, visit_firmware);
-    pthread_rwlock_unlock(&device->system->lock);
+    system_unlock(device->system);
     return status;
 }

@@ -86,7 +86,7 @@ int dtk_device_sample(dtk_device *device, uint32_t tiers, dtk_value *ret, size_t
         return -DTK_INVALID_ARGUMENT;
     if (count > DTK_METRIC_COUNT)
         count = DTK_METRIC_COUNT;
-    pthread_rwlock_rdlock(&device->system->lock);
+    system_lock(device->system);
     state = device_state(device);
     if (state == DTK_OK)
         backend_kernel.prepare(device);
@@ -106,6 +106,6 @@ int dtk_device_sample(dtk_device *device, uint32_t tiers, dtk_value *ret, size_t
                 ret[i].status = DTK_GONE;
                 ret[i].detail = 0;
             }
-    pthread_rwlock_unlock(&device->system->lock);
+    system_unlock(device->system);
     return 0;
 }
