@@ -1,0 +1,171 @@
+/* What cffi reads: the declarations of dtk.h without its comments, conditions and enums. The compiler checks every one
+ * of them against dtk.h, a test that none is missing. Constants are written `...`: the compiler fills in their values. */
+
+#define DTK_API_VERSION ...
+#define DTK_METRIC_COUNT ...
+
+#define DTK_OK ...
+#define DTK_UNSUPPORTED ...
+#define DTK_DENIED ...
+#define DTK_ASLEEP ...
+#define DTK_GONE ...
+#define DTK_FAILED ...
+#define DTK_STALE ...
+#define DTK_ON_CARD ...
+#define DTK_INVALID_ARGUMENT ...
+#define DTK_NOT_FOUND ...
+#define DTK_AMBIGUOUS ...
+#define DTK_NO_MEMORY ...
+#define DTK_LIBRARY ...
+#define DTK_NO_DRIVER ...
+
+#define DTK_TYPE_F64 ...
+#define DTK_TYPE_I64 ...
+#define DTK_TYPE_U64 ...
+#define DTK_TYPE_BITS ...
+#define DTK_KIND_GAUGE ...
+#define DTK_KIND_COUNTER ...
+#define DTK_TIER_STATIC ...
+#define DTK_TIER_FAST ...
+#define DTK_TIER_SLOW ...
+
+#define DTK_DETAIL_MALFORMED ...
+#define DTK_DETAIL_IMPLAUSIBLE ...
+#define DTK_DETAIL_TABLE_DAMAGED ...
+#define DTK_DETAIL_TABLE_UNKNOWN ...
+
+#define DTK_OPEN_DEBUG ...
+#define DTK_OPEN_NO_OPENAT2 ...
+
+uint32_t dtk_api_version(void);
+
+const char *dtk_status_name(int status);
+const char *dtk_status_text(int status);
+
+typedef struct dtk_metric_info {
+    int32_t number;
+    int32_t type;
+    int32_t kind;
+    int32_t tier;
+    const char *name;
+    const char *unit;
+    const char *window;
+    const char *family;
+    const char *label;
+    const char *label_value;
+    const char *help;
+} dtk_metric_info;
+
+const dtk_metric_info *dtk_metric_describe(int metric);
+
+int dtk_metric_find(const char *name);
+
+const char *dtk_metric_source(int metric, int source);
+
+const char *dtk_bit_name(int metric, int bit);
+
+typedef struct dtk_value {
+    union {
+        double f64;
+        int64_t i64;
+        uint64_t u64;
+    };
+    uint8_t type;
+    uint8_t status;
+    uint8_t source;
+    uint8_t reserved;
+    int32_t detail;
+} dtk_value;
+
+typedef struct dtk_system dtk_system;
+typedef struct dtk_device dtk_device;
+
+int dtk_open(const char *root, uint64_t flags, dtk_system **ret);
+
+void dtk_close(dtk_system *system);
+
+int dtk_rescan(dtk_system *system);
+
+int dtk_device_count(const dtk_system *system);
+
+int dtk_device_get(dtk_system *system, int index, dtk_device **ret);
+
+int dtk_card_count(const dtk_system *system);
+int dtk_card_get(dtk_system *system, int index, dtk_device **ret);
+
+int dtk_device_match(dtk_system *system, const char *key, int *ret, size_t count);
+
+int dtk_device_find(dtk_system *system, const char *key, dtk_device **ret);
+
+typedef struct dtk_system_info {
+    int32_t simulated;
+    int32_t live;
+    char hostname[256];
+    char driver[4][16];
+    char version[4][64];
+} dtk_system_info;
+
+int dtk_system_info_get(dtk_system *system, dtk_system_info *ret, size_t size);
+
+typedef struct dtk_probe {
+    int32_t pci_cards;
+    int32_t pci_unbound;
+    int32_t pci_displays;
+    int32_t drm;
+    int32_t kfd;
+    int32_t dev_kfd;
+    int32_t dev_kfd_access;
+    int32_t dev_render;
+    int32_t dev_render_access;
+    char modules[64];
+    char first_unbound[24];
+    char first_display[24];
+    char render_group[32];
+} dtk_probe;
+
+int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size);
+
+typedef struct dtk_info {
+    int32_t index;
+    int32_t card;
+    int32_t partition;
+    int32_t numa_node;
+    int32_t drm_card;
+    int32_t drm_render;
+    int32_t kfd_node;
+    int32_t hip_index;
+    int64_t gpu_id;
+    int32_t vendor_id, device_id, subsystem_vendor_id, subsystem_device_id, revision_id;
+    int32_t compute_units;
+    uint64_t unique_id;
+    uint64_t hive_id;
+    char uuid[32];
+    char bdf[24];
+    char driver[16];
+    char name[96];
+    char serial[64];
+    char arch[16];
+    char vbios[64];
+    char performance_level[32];
+    char compute_partition[16];
+    char memory_partition[16];
+    char memory_vendor[32];
+} dtk_info;
+
+int dtk_device_info(const dtk_device *device, dtk_info *ret, size_t size);
+
+int dtk_device_sample(dtk_device *device, uint32_t tiers, dtk_value *ret, size_t count);
+
+typedef struct dtk_ecc_block {
+    char name[24];
+    dtk_value correctable, uncorrectable, deferred;
+} dtk_ecc_block;
+
+int dtk_device_ecc(dtk_device *device, dtk_ecc_block *ret, size_t size, size_t count);
+
+typedef struct dtk_firmware {
+    char name[24];
+    char version[40];
+} dtk_firmware;
+
+int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t size, size_t count);
