@@ -74,8 +74,11 @@ def metrics() -> list[Metric]:
     text = (NATIVE / "metrics.def").read_text()
     rows = []
     for match in METRIC.finditer(text):
-        number, *columns, sources, help_text = match.groups()
-        rows.append(Metric(int(number), *columns, tuple(sources.split(", ")), help_text))
+        number, name, unit, type_, kind, tier, window, family, label, value, sources, help_text = match.groups()
+        source_ids = tuple(sources.split(", "))
+        rows.append(
+            Metric(int(number), name, unit, type_, kind, tier, window, family, label, value, source_ids, help_text)
+        )
     if len(rows) != len(re.findall(r"^METRIC\(", text, re.MULTILINE)):
         sys.exit("metrics.def: a row does not have the form that the first comment gives")
     if [row.number for row in rows] != list(range(len(rows))):

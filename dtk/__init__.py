@@ -1,0 +1,68 @@
+"""dtk: read Hygon DCU cards and AMD ROCm GPUs.
+
+    >>> import dtk
+    >>> for device in dtk.devices():
+    ...     print(device.index, device.name, device.power().draw, "W")
+
+`devices()` are whole cards, or the partitions of a partitioned card; `cards()` are the physical cards. A `Device` has
+calls that return records (`memory()`, `temperature()`, `power()` …) and `sample()`, which reads everything at once.
+A value that is missing is None, never 0. `System(root)` is another machine: a recorded or a simulated one.
+`dtk.metrics` lists what can be read. Errors are drawn in `dtk.errors`.
+
+Importing dtk touches no device file, and nothing here ever wakes a sleeping card.
+"""
+
+from __future__ import annotations
+
+from . import metrics
+from .device import Device
+from .errors import (
+    DeviceLost,
+    DeviceNotFound,
+    Error,
+    InvalidArgument,
+    LibraryError,
+    NoDriver,
+    NotSupported,
+    PermissionDenied,
+    Timeout,
+)
+from .metrics import Metric
+from .records import ECC, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization
+from .sample import Sample
+from .system import Probe, System, SystemInfo, cards, device, devices
+
+__all__ = [
+    "ECC",
+    "Clocks",
+    "Device",
+    "DeviceLost",
+    "DeviceNotFound",
+    "ECCBlock",
+    "Error",
+    "Fan",
+    "InvalidArgument",
+    "LibraryError",
+    "Memory",
+    "Metric",
+    "NoDriver",
+    "NotSupported",
+    "PCIe",
+    "PermissionDenied",
+    "Power",
+    "Probe",
+    "Sample",
+    "System",
+    "SystemInfo",
+    "Temperature",
+    "Throttle",
+    "Timeout",
+    "Utilization",
+    "__version__",
+    "cards",
+    "device",
+    "devices",
+    "metrics",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,442 @@
+"""Device: one card, or one partition of a card."""
+
+from __future__ import annotations
+
+import time
+
+from . import metrics
+from ._native import ffi, lib
+from .errors import Error, from_status
+from .metrics import text
+from .records import ECC, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization
+from .sample import Sample
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._native._dtk import CData
+    from .system import System
+
+__all__ = ["Device"]
+
+_INFO = ("arch", "vbios", "performance_level", "compute_partition", "memory_partition", "memory_vendor")
+_LOST = "it was unplugged, or fell off the bus; System.rescan() looks for cards again"
+_ON_CARD = "ask Device.card"
+
+
+class Device:
+    """One card, or one partition of a card: who it is, and what it reads now.
+
+    Who it is are attributes, None where not known. They do not change, but for index, card_index and hip_index, which
+    System.rescan() may change. Devices are equal when root and uuid are; they may be pickled and are found again by
+    these two.
+
+    What it reads are methods; each takes one sample and returns a named tuple. A value that is missing is None: while
+    the card sleeps (it is not woken), where the card or its driver has no such thing, may not be read, or can be asked
+    of Device.card only. `sample()` says which. They raise DeviceLost when the card is gone, and Error when the System
+    was closed. They may block for as long as the kernel does when a card is sick.
+    """
+
+    __slots__ = ("_pointer", "_system")
+
+    def __init__(self, system: System, pointer: CData) -> None:
+        """For System: devices come from System.devices() and the like."""
+        self._system = system
+        self._pointer = pointer
+
+    # ---- who it is ----
+
+    @property
+    def index(self) -> int | None:
+        """Position in devices(); None for a partitioned card, whose partitions are the devices."""
+        return _number(self._identity.index)
+
+    @property
+    def card_index(self) -> int | None:
+        """Position of its card in cards()."""
+        return _number(self._identity.card)
+
+    @property
+    def partition(self) -> int | None:
+        """Number of the partition on its card; None for a whole card."""
+        return _number(self._identity.partition)
+
+    @property
+    def is_partition(self) -> bool:
+        """It is a part of a card; Device.card is the whole."""
+        return self.partition is not None
+
+    @property
+    def uuid(self) -> str:
+        """Unique on a machine: "GPU-<16 hex>", or "PCI-<address>" where the card has no unique id; "/p<n>" behind that
+        is a partition.
+        """
+        return text(self._identity.uuid)
+
+    @property
+    def bdf(self) -> str:
+        """PCI address of the card: "0000:43:00.0"."""
+        return text(self._identity.bdf)
+
+    @property
+    def name(self) -> str:
+        """What it is called: the card's own product name, else one from a table of ids; never empty."""
+        return text(self._told.name)
+
+    @property
+    def serial(self) -> str | None:
+        """Serial number. None also while the card sleeps."""
+        return text(self._told.serial) or None
+
+    @property
+    def driver(self) -> str | None:
+        """Kernel driver: "amdgpu", "hydcu"."""
+        return text(self._identity.driver) or None
+
+    @property
+    def arch(self) -> str | None:
+        """Instruction set: "gfx90a"."""
+        return text(self._identity.arch) or None
+
+    @property
+    def numa_node(self) -> int | None:
+        """NUMA node of its PCI slot; None also where the kernel says that there is none."""
+        return _number(self._identity.numa_node)
+
+    @property
+    def drm_card(self) -> int | None:
+        """N of /dev/dri/cardN."""
+        return _number(self._identity.drm_card)
+
+    @property
+    def drm_render(self) -> int | None:
+        """N of /dev/dri/renderDN."""
+        return _number(self._identity.drm_render)
+
+    @property
+    def kfd_node(self) -> int | None:
+        """Number of its node in the KFD topology."""
+        return _number(self._identity.kfd_node)
+
+    @property
+    def gpu_id(self) -> int | None:
+        """KFD's number for it, as in /sys/class/kfd/kfd/proc."""
+        return _number(self._identity.gpu_id)
+
+    @property
+    def hip_index(self) -> int | None:
+        """HIP's number for it when no *_VISIBLE_DEVICES is set; None where this process may not open it."""
+        return _number(self._identity.hip_index)
+
+    @property
+    def unique_id(self) -> int | None:
+        """The card's unique id, which its uuid shows in hex."""
+        return self._identity.unique_id or None
+
+    @property
+    def hive_id(self) -> int | None:
+        """The XGMI hive it belongs to; None where there is none."""
+        return self._identity.hive_id or None
+
+    @property
+    def compute_units(self) -> int | None:
+        """Number of compute units."""
+        return _number(self._identity.compute_units)
+
+    @property
+    def vendor_id(self) -> int | None:
+        """PCI vendor: 0x1002 AMD, 0x1d94 Hygon."""
+        return _number(self._identity.vendor_id)
+
+    @property
+    def device_id(self) -> int | None:
+        """PCI device."""
+        return _number(self._identity.device_id)
+
+    @property
+    def subsystem_vendor_id(self) -> int | None:
+        """PCI subsystem vendor: who made the board."""
+        return _number(self._identity.subsystem_vendor_id)
+
+    @property
+    def subsystem_device_id(self) -> int | None:
+        """PCI subsystem device."""
+        return _number(self._identity.subsystem_device_id)
+
+    @property
+    def revision_id(self) -> int | None:
+        """PCI revision."""
+        return _number(self._identity.revision_id)
+
+    @property
+    def card(self) -> Device:
+        """The physical card, which owns the sensors; a whole card is its own. Raises DeviceLost when it is gone."""
+        if not self.is_partition:
+            return self
+        cards = [card for card in self._system.cards() if card.bdf == self.bdf]
+        if not cards:
+            raise from_status(lib.DTK_GONE, "card", self._path, _LOST)
+        return cards[0]
+
+    def info(self) -> dict[str, str]:
+        """Strings that a driver may change, read now; those that are known out of arch, vbios, performance_level,
+        compute_partition (SPX, DPX, TPX, QPX, CPX), memory_partition (NPS1 …) and memory_vendor.
+
+        Of a sleeping card only arch. Source files: vbios_version, power_dpm_force_performance_level,
+        current_compute_partition, current_memory_partition, mem_info_vram_vendor.
+        """
+        info = self._system.read_identity(self._pointer)
+        return {name: string for name in _INFO if (string := text(getattr(info, name)))}
+
+    # ---- what it reads ----
+
+    def sample(self, static: bool = True, fast: bool = True, slow: bool = False) -> Sample:
+        """All readings of some tiers at one moment: sizes and limits (static), what changes (fast), error counters
+        (slow; many files). Each file is read once.
+
+        A card that sleeps or is gone raises nothing: see Sample.state and Sample.reason().
+        """
+        tiers = static * lib.DTK_TIER_STATIC | fast * lib.DTK_TIER_FAST | slow * lib.DTK_TIER_SLOW
+        values = ffi.new("dtk_value[]", metrics.COUNT)
+        bdf = self.bdf
+        timestamp, monotonic = time.time(), time.monotonic()
+        status = self._system.call(bdf, lib.dtk_device_sample, self._pointer, tiers, values, metrics.COUNT)
+        if status < 0:
+            raise from_status(status, "sample", self._path, "ask for at least one tier")
+        return Sample(values, tiers, bdf, timestamp, monotonic)
+
+    def memory(self) -> Memory:
+        """Memory in bytes, now, of all processes, the driver and the firmware together. Raises DeviceLost.
+
+        Source files: mem_info_{vram,vis_vram,gtt}_{total,used}, else KFD's mem_banks.
+        """
+        sample = self._read("memory", static=True)
+        return Memory(
+            total=sample.memory_total,
+            used=sample.memory_used,
+            free=sample.memory_free,
+            visible_total=sample.memory_visible_total,
+            visible_used=sample.memory_visible_used,
+            gtt_total=sample.memory_gtt_total,
+            gtt_used=sample.memory_gtt_used,
+        )
+
+    def temperature(self) -> Temperature:
+        """Temperatures in °C, now, and their limits. Raises DeviceLost.
+
+        Source files: gpu_metrics, else hwmon's temp*_input; limits from temp*_crit and temp*_emergency.
+        """
+        sample = self._read("temperature", static=True)
+        hbm = (sample.temperature_hbm0, sample.temperature_hbm1, sample.temperature_hbm2, sample.temperature_hbm3)
+        stacks = max((number for number, stack in enumerate(hbm, 1) if stack is not None), default=0)
+        return Temperature(
+            edge=sample.temperature_edge,
+            junction=sample.temperature_junction,
+            memory=sample.temperature_memory,
+            core=sample.temperature_core,
+            soc=sample.temperature_soc,
+            vr_gfx=sample.temperature_vr_gfx,
+            vr_soc=sample.temperature_vr_soc,
+            vr_memory=sample.temperature_vr_memory,
+            hbm=hbm[:stacks],
+            edge_critical=sample.temperature_edge_critical,
+            edge_emergency=sample.temperature_edge_emergency,
+            junction_critical=sample.temperature_junction_critical,
+            junction_emergency=sample.temperature_junction_emergency,
+            memory_critical=sample.temperature_memory_critical,
+            memory_emergency=sample.temperature_memory_emergency,
+        )
+
+    def power(self) -> Power:
+        """Power in W, now or the firmware's average, its limits in W, and energy in J. Raises DeviceLost.
+
+        Source files: hwmon's power1_input, power1_average and power1_cap*, else gpu_metrics.
+        """
+        sample = self._read("power", static=True)
+        return Power(
+            draw=sample.power_draw,
+            average=sample.power_average,
+            current=sample.power_current,
+            limit=sample.power_limit,
+            limit_min=sample.power_limit_min,
+            limit_max=sample.power_limit_max,
+            limit_default=sample.power_limit_default,
+            energy=sample.energy,
+        )
+
+    def clocks(self) -> Clocks:
+        """Clocks in MHz, now, and their highest levels. Raises DeviceLost.
+
+        Source files: hwmon's freq*_input, pp_dpm_*, gpu_metrics; the highest gfx level also from KFD.
+        """
+        sample = self._read("clocks", static=True)
+        return Clocks(
+            gfx=sample.clock_gfx,
+            memory=sample.clock_memory,
+            soc=sample.clock_soc,
+            fabric=sample.clock_fabric,
+            video=sample.clock_video,
+            gfx_max=sample.clock_gfx_max,
+            memory_max=sample.clock_memory_max,
+            soc_max=sample.clock_soc_max,
+            fabric_max=sample.clock_fabric_max,
+            video_max=sample.clock_video_max,
+        )
+
+    def utilization(self) -> Utilization:
+        """Busy share in %, over the driver's own window of up to a second. Raises DeviceLost.
+
+        Source files: gpu_busy_percent, mem_busy_percent, vcn_busy_percent, gpu_metrics.
+        """
+        sample = self._read("utilization")
+        return Utilization(
+            gpu=sample.utilization_gpu,
+            memory=sample.utilization_memory,
+            media=sample.utilization_media,
+        )
+
+    def fan(self) -> Fan:
+        """Fan drive in % and speed in rpm, now. Raises DeviceLost.
+
+        Source files: hwmon's pwm1, pwm1_max and fan1_input, gpu_metrics.
+        """
+        sample = self._read("fan")
+        return Fan(speed=sample.fan_speed, rpm=sample.fan_rpm)
+
+    def pcie(self) -> PCIe:
+        """The PCIe link at the card: GT/s and lanes, now and at most; replays since the driver was loaded.
+        Raises DeviceLost.
+
+        Source files: current_link_speed, current_link_width, max_link_speed, max_link_width, pcie_replay_count,
+        gpu_metrics.
+        """
+        sample = self._read("pcie", static=True)
+        return PCIe(
+            link_speed=sample.pcie_link_speed,
+            link_width=sample.pcie_link_width,
+            link_speed_max=sample.pcie_link_speed_max,
+            link_width_max=sample.pcie_link_width_max,
+            replay_count=sample.pcie_replay_count,
+        )
+
+    def ecc(self) -> ECC:
+        """Memory errors since the driver was loaded, in all and by block, and memory pages. Reads many files.
+
+        A card that counts no errors, or sleeps, and a partition give None and no blocks, like any reading.
+        Source files: ras/<block>_err_count, else ras/aca_<block>; ras/gpu_vram_bad_pages.
+        Raises DeviceLost, PermissionDenied when ras/ may not be read, Error when the kernel fails.
+        """
+        sample = self._read("ecc", fast=False, slow=True)
+        count, rows = self._rows(lib.dtk_device_ecc, "dtk_ecc_block")
+        if count < 0 and -count not in (lib.DTK_UNSUPPORTED, lib.DTK_ASLEEP, lib.DTK_ON_CARD):
+            raise self._failed(count, "ecc")
+        return ECC(
+            correctable=sample.ecc_correctable,
+            uncorrectable=sample.ecc_uncorrectable,
+            deferred=sample.ecc_deferred,
+            retired_pages=sample.retired_pages,
+            pending_pages=sample.pending_pages,
+            blocks={
+                text(row.name): ECCBlock(_count(row.correctable), _count(row.uncorrectable), _count(row.deferred))
+                for row in rows
+            },
+        )
+
+    def throttle(self) -> Throttle:
+        """Why the card holds itself back: names, now, and firmware ticks since it started. Raises DeviceLost.
+
+        Source file: gpu_metrics.
+        """
+        sample = self._read("throttle")
+        return Throttle(
+            status=sample.throttle_status,
+            accumulation_counter=sample.throttle_accumulation_counter,
+            prochot_residency=sample.throttle_prochot_residency,
+            ppt_residency=sample.throttle_ppt_residency,
+            socket_thermal_residency=sample.throttle_socket_thermal_residency,
+            vr_thermal_residency=sample.throttle_vr_thermal_residency,
+            hbm_thermal_residency=sample.throttle_hbm_thermal_residency,
+            spl_residency=sample.throttle_spl_residency,
+            fppt_residency=sample.throttle_fppt_residency,
+            sppt_residency=sample.throttle_sppt_residency,
+            core_thermal_residency=sample.throttle_core_thermal_residency,
+            gfx_thermal_residency=sample.throttle_gfx_thermal_residency,
+            soc_thermal_residency=sample.throttle_soc_thermal_residency,
+        )
+
+    def firmware(self) -> dict[str, str]:
+        """Firmware versions as the driver writes them, by the driver's names: {"smc": "0x00446700", …}.
+
+        Source files: fw_version/<name>_fw_version.
+        Raises NotSupported where the driver tells none, the card sleeps or this is a partition (ask Device.card);
+        PermissionDenied, DeviceLost, Error when the kernel fails.
+        """
+        count, rows = self._rows(lib.dtk_device_firmware, "dtk_firmware")
+        if count < 0:
+            raise self._failed(count, "firmware")
+        return {text(row.name): text(row.version) for row in rows}
+
+    # ---- how ----
+
+    @property
+    def _identity(self) -> CData:
+        return self._system.identity(self._pointer)
+
+    @property
+    def _told(self) -> CData:
+        """The identity with what a sleeping card does not tell: until the driver told something, it is asked again."""
+        info = self._identity
+        return info if text(info.serial) or text(info.vbios) else self._system.read_identity(self._pointer)
+
+    @property
+    def _path(self) -> str:
+        return f"{self._system.root.rstrip('/')}/sys/bus/pci/devices/{self.bdf}"
+
+    def _read(self, operation: str, static: bool = False, fast: bool = True, slow: bool = False) -> Sample:
+        sample = self.sample(static, fast, slow)
+        if sample.state == "gone":
+            raise self._failed(lib.DTK_GONE, operation)
+        return sample
+
+    def _rows(self, function: Callable[..., int], struct: str) -> tuple[int, list[CData]]:
+        """What a function gives that fills an array: its return value, and the rows by name."""
+        room = 64
+        while True:
+            rows = ffi.new(f"{struct}[]", room)
+            count = self._system.call(self.bdf, function, self._pointer, rows, ffi.sizeof(struct), room)
+            if count <= room:
+                return count, sorted(rows[0 : max(count, 0)], key=lambda row: text(row.name))
+            room = count
+
+    def _failed(self, status: int, operation: str) -> Error:
+        hint = {lib.DTK_GONE: _LOST, lib.DTK_ON_CARD: _ON_CARD}.get(abs(status))
+        return from_status(status, operation, self._path, hint)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Device):
+            return NotImplemented
+        return self.uuid == other.uuid and self._system.root == other._system.root
+
+    def __hash__(self) -> int:
+        return hash((self._system.root, self.uuid))
+
+    def __repr__(self) -> str:
+        try:
+            where = f"card={self.card_index}" if self.index is None else f"index={self.index}"
+            return f"Device({where}, name={self.name!r}, bdf={self.bdf!r})"
+        except Error:  # of a closed system, and never asked before
+            return f"Device(of {self._system!r}, closed)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        from .system import unpickle  # system.py builds on this file
+
+        return unpickle, (self._system.root, self.uuid)
+
+
+def _number(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _count(reading: CData) -> int | None:
+    return None if reading.status else int(reading.u64)

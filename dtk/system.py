@@ -1,0 +1,351 @@
+"""System: one machine, and the devices it has."""
+
+from __future__ import annotations
+
+import os
+from _thread import LockType, allocate_lock  # threading costs several milliseconds to import
+
+from ._native import ffi, lib
+from ._record import Record
+from .device import Device
+from .errors import Error, from_status
+from .metrics import text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ._native._dtk import CData
+
+__all__ = ["Probe", "System", "SystemInfo", "cards", "device", "devices"]
+
+Key = int | str | Device
+
+# How many forks lie between the process that imported dtk and this one: see System.call().
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class SystemInfo(Record):
+    """A machine as a whole.
+
+    hostname: from its own proc/sys/kernel/hostname; None where that is not known.
+    simulated: it is a simulated machine. live: it is this machine, not a recorded or simulated one.
+    drivers: those that hold a card, with their version (else the kernel's), None where that is not known.
+    """
+
+    hostname: str | None
+    simulated: bool
+    live: bool
+    drivers: dict[str, str | None]
+
+
+class Probe(Record):
+    """What there is on a machine, to explain why there are no cards. None is not known.
+
+    pci_cards: PCI functions that are AMD or Hygon cards, whatever their driver. pci_unbound: of these, without a known
+    driver. pci_displays: display controllers of other vendors, such as a BMC's VGA.
+    drm, kfd: sys/class/drm and sys/class/kfd are there.
+    dev_kfd, dev_kfd_access: /dev/kfd is there, and this process may open it.
+    dev_render, dev_render_access: how many render nodes are there, and how many of them this process may open.
+    modules: loaded modules out of amdgpu, radeon, hydcu, hycu.
+    first_unbound, first_display: PCI address of the first of each.
+    render_group: group that owns /dev/kfd or the render nodes.
+    """
+
+    pci_cards: int
+    pci_unbound: int
+    pci_displays: int
+    drm: bool
+    kfd: bool
+    dev_kfd: bool | None
+    dev_kfd_access: bool | None
+    dev_render: int | None
+    dev_render_access: int | None
+    modules: tuple[str, ...]
+    first_unbound: str | None
+    first_display: str | None
+    render_group: str | None
+
+
+class System:
+    """One machine: this one, or a recorded or simulated one below a directory.
+
+    root: a directory that looks like "/", so that it holds sys/. None is $DTK_SMI_ROOT, or "/" where that is not set.
+    DTK_SMI_DEBUG=1 in the environment prints to stderr where an error was swallowed.
+
+    A machine without cards is no error. Raises InvalidArgument when there is no such directory or it holds no sys/,
+    PermissionDenied when it may not be entered.
+
+    May be used from several threads, and on after a fork. It closes when it and its devices are no longer used, or by
+    close() or a with statement.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        variable = os.environ.get("DTK_SMI_ROOT") if root is None else None
+        origin = "DTK_SMI_ROOT" if variable else "the root (root=, --root)"
+        name = variable or ("/" if root is None else os.fsdecode(root))
+        hint = f"{origin} must name a directory that holds sys/"
+        if not name or "\0" in name:
+            raise from_status(lib.DTK_INVALID_ARGUMENT, "open", name, hint, "no path")
+        #: The root directory, absolute.
+        self.root: str = os.path.abspath(name)
+        self._handle: CData | None = None
+        self._locks: dict[tuple[int, str], LockType] = {}
+        self._identities: dict[CData, CData] = {}
+
+        opened = ffi.new("dtk_system **")
+        debug = os.environ.get("DTK_SMI_DEBUG", "") not in ("", "0")
+        status = lib.dtk_open(os.fsencode(self.root), lib.DTK_OPEN_DEBUG if debug else 0, opened)
+        if status == -lib.DTK_NOT_FOUND:  # a directory, where the status means a device
+            raise from_status(lib.DTK_INVALID_ARGUMENT, "open", self.root, hint, "there is no such directory")
+        if status == -lib.DTK_INVALID_ARGUMENT:
+            raise from_status(status, "open", self.root, hint, "it has no sys/ directory")
+        if status < 0:
+            raise from_status(status, "open", self.root, hint)
+        self._handle = ffi.gc(opened[0], lib.dtk_close)
+
+    def close(self) -> None:
+        """Give the files back. Calls that other threads are in are let finish; later ones raise Error."""
+        self._handle = None  # dtk_close() runs when the last call that still uses it is over
+
+    @property
+    def closed(self) -> bool:
+        """close() was called."""
+        return self._handle is None
+
+    def __enter__(self) -> System:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.root!r})"
+
+    # ---- devices ----
+
+    def devices(self) -> list[Device]:
+        """What a runtime can open: whole cards, or the partitions of a partitioned card. [] when there are none.
+
+        The position in this list is the index. The order is that of PCI addresses, then partitions.
+        """
+        return self._list(lib.dtk_device_get)
+
+    def cards(self) -> list[Device]:
+        """The physical cards, which own the sensors, in the same order. A card that is not partitioned is also a
+        device. [] when there are none.
+        """
+        return self._list(lib.dtk_card_get)
+
+    def match(self, key: Key) -> list[Device]:
+        """The devices that a key means, in order; several for the address, card or serial of a partitioned card.
+
+        Keys: an index (3 or "3"); a uuid, or the beginning of one that fits one card; a PCI address ("0000:43:00.0",
+        "43:00.0"); "card1", "renderD128", "kfd:4", "gpu_id:12345", "hip:0", "serial:S"; a Device.
+        Raises DeviceNotFound, and InvalidArgument when the key has none of these forms or is the beginning of the
+        uuids of several cards.
+        """
+        if isinstance(key, Device):
+            return [self._same(key)]
+        if not isinstance(key, int | str) or "\0" in str(key):
+            raise self._no_match(-lib.DTK_INVALID_ARGUMENT, str(key))
+        with self.lock():
+            handle = self.handle()
+            room = max(lib.dtk_device_count(handle), 1)
+            indices = ffi.new("int[]", room)
+            count = lib.dtk_device_match(handle, str(key).encode(errors="surrogateescape"), indices, room)
+            found = self._some(lib.dtk_device_get, list(indices[0 : max(count, 0)]))
+        if count < 0:
+            raise self._no_match(count, str(key))
+        return found
+
+    def device(self, key: Key) -> Device:
+        """The one device that a key means; for the keys see match().
+
+        Raises as match() does, and InvalidArgument when the key means several devices.
+        """
+        found = self.match(key)
+        if len(found) > 1:
+            raise _ambiguous(str(key), found)
+        return found[0]
+
+    def rescan(self) -> None:
+        """Look for cards again. Nothing else changes an index. A Device that is still there goes on, one that is not
+        answers "gone" from now on.
+        """
+        with self.lock():
+            status = lib.dtk_rescan(self.handle())
+            self._identities = {}
+        if status < 0:
+            raise from_status(status, "rescan", self.root)
+
+    def _list(self, get: Callable[[CData, int, CData], int]) -> list[Device]:
+        with self.lock():
+            count = (lib.dtk_card_count if get is lib.dtk_card_get else lib.dtk_device_count)(self.handle())
+            return self._some(get, range(count))
+
+    def _some(self, get: Callable[[CData, int, CData], int], indices: Iterable[int]) -> list[Device]:
+        pointer = ffi.new("dtk_device **")
+        return [Device(self, pointer[0]) for index in indices if get(self.handle(), index, pointer) == 0]
+
+    def _same(self, other: Device) -> Device:
+        """A device of this system; of another, the one with its uuid here."""
+        if other._system is self:
+            return other
+        for device in [*self.devices(), *self.cards()]:
+            if device.uuid == other.uuid:
+                return device
+        raise self._no_match(-lib.DTK_NOT_FOUND, other.uuid)
+
+    def _no_match(self, status: int, key: str) -> Error:
+        operation = f"device {key!r}"
+        if status == -lib.DTK_NOT_FOUND:
+            count = len(self.devices())
+            numbers = {0: "there are no devices", 1: "there is one device, 0"}.get(
+                count, f"there are {count} devices, 0 to {count - 1}"
+            )
+            return from_status(status, operation, None, numbers)
+        if status == -lib.DTK_AMBIGUOUS:
+            return _ambiguous(key, [device for device in self.devices() if device.uuid.startswith(key)])
+        return from_status(status, operation, None, _KEYS, "no key for a device")
+
+    # ---- the machine as a whole ----
+
+    @property
+    def info(self) -> SystemInfo:
+        """Hostname and drivers. Read below the root: proc/sys/kernel/hostname, sys/module/<driver>/version."""
+        info = ffi.new("dtk_system_info *")
+        status = lib.dtk_system_info_get(self.handle(), info, ffi.sizeof("dtk_system_info"))
+        if status < 0:
+            raise from_status(status, "info", self.root)
+        drivers = {text(name): text(version) or None for name, version in zip(info.driver, info.version, strict=True)}
+        drivers.pop("", None)
+        return SystemInfo(text(info.hostname) or None, bool(info.simulated), bool(info.live), drivers)
+
+    def probe(self) -> Probe:
+        """Look around, to explain why there are no cards: PCI devices, modules, device nodes. Opens no device."""
+        probe = ffi.new("dtk_probe *")
+        status = lib.dtk_system_probe(self.handle(), probe, ffi.sizeof("dtk_probe"))
+        if status < 0:
+            raise from_status(status, "probe", self.root)
+
+        def known(number: int) -> int | None:
+            return None if number < 0 else number
+
+        def answer(number: int) -> bool | None:
+            return None if number < 0 else bool(number)
+
+        return Probe(
+            pci_cards=probe.pci_cards,
+            pci_unbound=probe.pci_unbound,
+            pci_displays=probe.pci_displays,
+            drm=bool(probe.drm),
+            kfd=bool(probe.kfd),
+            dev_kfd=answer(probe.dev_kfd),
+            dev_kfd_access=answer(probe.dev_kfd_access),
+            dev_render=known(probe.dev_render),
+            dev_render_access=known(probe.dev_render_access),
+            modules=tuple(name for name in text(probe.modules).split(",") if name),
+            first_unbound=text(probe.first_unbound) or None,
+            first_display=text(probe.first_display) or None,
+            render_group=text(probe.render_group) or None,
+        )
+
+    # ---- for Device ----
+
+    def handle(self) -> CData:
+        """The dtk_system. Whoever holds what this returns keeps it open."""
+        handle = self._handle
+        if handle is None:
+            raise Error("this System is closed", operation="read", path=self.root, hint="open a new dtk.System")
+        return handle
+
+    def lock(self, card: str = "") -> LockType:
+        """The lock of a card, by its address, or that of the system.
+
+        libdtk wants one call a card at a time. A forked child has locks of its own: a thread that held one of the
+        parent's was not forked with it.
+        """
+        return self._locks.setdefault((_forks, card), allocate_lock())
+
+    def call(self, card: str, function: Callable[..., int], *arguments: object) -> int:
+        """Call a function that takes a device. The system stays open until it is over, whoever closes it meanwhile."""
+        handle = self.handle()
+        with self.lock(card):
+            status = function(*arguments)
+        del handle
+        return status
+
+    def identity(self, device: CData) -> CData:
+        """The dtk_info of a device as it was when it was first asked for, or since the last rescan."""
+        identities = self._identities
+        if device not in identities:
+            identities[device] = self.read_identity(device)
+        return identities[device]
+
+    def read_identity(self, device: CData) -> CData:
+        """The dtk_info of a device now."""
+        handle = self.handle()  # keeps the device alive
+        info = ffi.new("dtk_info *")
+        status = lib.dtk_device_info(device, info, ffi.sizeof("dtk_info"))
+        del handle
+        if status < 0:
+            raise from_status(status, "info", self.root)
+        return info
+
+
+_KEYS = (
+    'keys are an index, a uuid or the beginning of one, a PCI address, or like "card1", "renderD128", "kfd:4", '
+    '"gpu_id:12345", "hip:0", "serial:S"'
+)
+
+
+def _ambiguous(key: str, devices: list[Device]) -> Error:
+    names = ", ".join(f"{device.index} {device.uuid}" for device in devices)
+    return from_status(lib.DTK_AMBIGUOUS, f"device {key!r}", None, f"say which: {names}")
+
+
+# ---- the default system ----
+
+_shared: dict[str, System] = {}
+
+
+def shared(root: str | None = None) -> System:
+    """The System of a root that all of a process uses: for dtk.devices(), and for devices that come out of a pickle."""
+    key = os.path.abspath(root or os.environ.get("DTK_SMI_ROOT") or "/")
+    system = _shared.get(key)
+    if system is None or system.closed:
+        system = _shared[key] = System(root)
+    return system
+
+
+def unpickle(root: str, uuid: str) -> Device:
+    """The device of that uuid, for Device.__reduce__()."""
+    system = shared(root)
+    for device in [*system.devices(), *system.cards()]:
+        if device.uuid == uuid:
+            return device
+    raise from_status(lib.DTK_NOT_FOUND, f"unpickle {uuid}", root, "it is not on this machine now")
+
+
+def devices() -> list[Device]:
+    """The devices of this machine, or of the one below $DTK_SMI_ROOT: see System.devices()."""
+    return shared().devices()
+
+
+def cards() -> list[Device]:
+    """The physical cards of this machine, or of the one below $DTK_SMI_ROOT: see System.cards()."""
+    return shared().cards()
+
+
+def device(key: Key) -> Device:
+    """The one device that a key means: see System.device()."""
+    return shared().device(key)
