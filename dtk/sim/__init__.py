@@ -1,0 +1,33 @@
+"""Simulated machines: directories that look like the root of a machine with cards, made from card models.
+
+They are for tests, demonstrations and a first look without hardware, and they say so: the marker file in the root makes
+everything that reads one report it as simulated.
+
+    python -m dtk.sim /tmp/node --cards k100_ai:8
+    DTK_SMI_ROOT=/tmp/node dtk-smi
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from .machine import Card, Machine, Platform, Slot, State, build, settle
+from .models import MODELS, Model
+from .tree import create
+
+__all__ = ["MODELS", "Card", "Machine", "Model", "Platform", "Slot", "State", "build", "create", "settle", "write"]
+
+
+def write(path: str | os.PathLike[str], cards: Sequence[str] = ("k100_ai:8",), seed: int = 0) -> None:
+    """Write a simulated machine into the directory `path`.
+
+    path: absent, empty, or holding an earlier simulated machine, which is replaced.
+    cards: groups of a model of MODELS and how many, such as "mi210:8", in the order of the machine's slots.
+    seed: the same cards and seed give the same machine, byte for byte; another seed other ids and loads.
+
+    Raises InvalidArgument when there is no such model or count, when the cards do not fit one machine, and when `path`
+    holds something else, which is left as it is; OSError when the directory cannot be written.
+    """
+    create(Path(path), build(cards, seed))

@@ -1,0 +1,76 @@
+"""Fixtures that many tests share: machines of the project's own, recorded machines, golden files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from machines import CORPUS, MACHINES, SEED, materialise
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/ instead of comparing with it")
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Root of a machine of MACHINES, written once a session. Read only: copy_machine is for breaking things."""
+    written: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in written:
+            from dtk import sim
+
+            root = tmp_path_factory.mktemp("machine") / name
+            sim.write(root, cards=MACHINES[name], seed=SEED)
+            written[name] = root
+        return written[name]
+
+    return get
+
+
+@pytest.fixture
+def copy_machine(machine: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """A private copy of a machine, to break things in."""
+
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(machine(name), tmp_path / name, symlinks=True))
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Root of a machine that was recorded elsewhere, its expect.json beside sys/."""
+    if not CORPUS.is_dir():
+        pytest.skip("no corpus beside the project")
+    made: dict[str, Path] = {}
+
+    def get(case: str) -> Path:
+        if case not in made:
+            root = tmp_path_factory.mktemp("corpus") / case
+            materialise(CORPUS / "machines" / case, root)
+            made[case] = root
+        return made[case]
+
+    return get
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with tests/golden/<name>, or write it there with --update-golden."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        assert path.is_file(), f"{path} is missing: look at the output, then run pytest --update-golden"
+        assert text == path.read_text(encoding="utf-8"), f"{name}: if the change is meant, run pytest --update-golden"
+
+    return check
