@@ -30,7 +30,19 @@ for device in devices: device.sample(static=False)
 
 def opened_files(root: Path) -> list[str]:
     """Paths of the files below sys/ that one fast sample of every device opens."""
-    command = ["strace", "-f", "-y", "-e", "trace=openat,openat2", "-o", "/dev/stdout", sys.executable, "-I", "-c", SAMPLER]
+    command = [
+        "strace",
+        "-f",
+        "-y",
+        "-e",
+        "trace=openat,openat2",
+        "-o",
+        "/dev/stdout",
+        sys.executable,
+        "-I",
+        "-c",
+        SAMPLER,
+    ]
     trace = subprocess.run([*command, str(root)], capture_output=True, text=True, check=True).stdout
     steady = trace.rsplit('"/dev/null"', 1)[1]
     paths = []

@@ -127,8 +127,16 @@ def test_more_than_all_is_no_activity(revision: Revision) -> None:
 def test_partitions(
     revision: Revision, stats: list[tuple[list[int | None], list[int | None], list[int | None]]]
 ) -> None:
-    names = ("gfx_busy_inst", "vcn_busy", "jpeg_busy", "gfx_busy_acc")
-    table = decoded(revision, {"xcp_stats": [dict(zip(names, (*each, [50] * 8), strict=True)) for each in stats]})
+    accumulated = [50] * 8  # what comes next is no use
+    table = decoded(
+        revision,
+        {
+            "xcp_stats": [
+                {"gfx_busy_inst": gfx, "vcn_busy": vcn, "jpeg_busy": jpeg, "gfx_busy_acc": accumulated}
+                for gfx, vcn, jpeg in stats
+            ]
+        },
+    )
     pairs = {i: present(gfx=mean(gfx), media=mean(vcn + jpeg)) for i, (gfx, vcn, jpeg) in enumerate(stats)}
     assert table.partitions == {i: pair for i, pair in pairs.items() if pair}
     engines = [use for _, vcn, jpeg in stats for use in vcn + jpeg]
@@ -278,6 +286,7 @@ def test_records_have_the_size_of_a_real_table() -> None:
         (records((0, 2, S16, struct.pack("<h", -7))), {"TEMPERATURE_HOTSPOT": -7}),
         (records((0, 2, U32, struct.pack("<I", 44))), {"TEMPERATURE_HOTSPOT": 44}),
         (records((37, 1, S16, struct.pack("<h", -7))), {}),  # no clock is negative
+        (records((37, 1, S16, struct.pack("<h", 0x7FFF))), {"CLOCK_MEMORY": 0x7FFF}),
         (records(HOTSPOT, HOTSPOT, count=1), {"TEMPERATURE_HOTSPOT": 44}),
     ],
 )

@@ -60,7 +60,9 @@ def test_rescan_keeps_and_retires_devices(sanitized: Path, copy_machine: Callabl
     nodes = root / "sys/devices/virtual/kfd/kfd/topology/nodes"
     bus, device = (int(part, 16) for part in first.name[5:10].split(":"))
     node = next(
-        path for path in nodes.iterdir() if f"location_id {bus << 8 | device << 3}\n" in (path / "properties").read_text()
+        path
+        for path in nodes.iterdir()
+        if f"location_id {bus << 8 | device << 3}\n" in (path / "properties").read_text()
     )
     leave = f"mkdir {away} && mv {directory} {away}/pci && mv {node} {away}/node"
     # As the kernel would, with new inodes.

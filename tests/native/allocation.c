@@ -51,7 +51,8 @@ int main(int argc, char **argv)
         if (dtk_device_get(system, i, &device) != 0)
             return 2;
         for (int again = 0; again < 3; again++) {
-            if (dtk_device_sample(device, DTK_TIER_STATIC | DTK_TIER_FAST | DTK_TIER_SLOW, values, DTK_METRIC_COUNT) != 0)
+            if (dtk_device_sample(device, DTK_TIER_STATIC | DTK_TIER_FAST | DTK_TIER_SLOW, values, DTK_METRIC_COUNT) !=
+                0)
                 return 2;
             read += values[DTK_METRIC_MEMORY_USED].status == DTK_OK;
         }

@@ -174,14 +174,14 @@ enum dtk_tier {
 
 typedef struct dtk_metric_info {
     int32_t number;
-    int32_t type;             /* enum dtk_type */
-    int32_t kind;             /* enum dtk_kind */
-    int32_t tier;             /* enum dtk_tier */
-    const char *name;         /* "power_draw" */
-    const char *unit;         /* "W", "%", "B", "C", "J", "MHz", "mV", "GT/s", "rpm", "" for counts, lanes and bits */
-    const char *window;       /* what the value covers in time; "" for the static tier */
-    const char *family;       /* exporter family without the dtk_device_ prefix */
-    const char *label;        /* exporter label and its value, "" if there is none */
+    int32_t type;       /* enum dtk_type */
+    int32_t kind;       /* enum dtk_kind */
+    int32_t tier;       /* enum dtk_tier */
+    const char *name;   /* "power_draw" */
+    const char *unit;   /* "W", "%", "B", "C", "J", "MHz", "mV", "GT/s", "rpm", "" for counts, lanes and bits */
+    const char *window; /* what the value covers in time; "" for the static tier */
+    const char *family; /* exporter family without the dtk_device_ prefix */
+    const char *label;  /* exporter label and its value, "" if there is none */
     const char *label_value;
     const char *help;
 } dtk_metric_info;
@@ -218,7 +218,8 @@ enum dtk_detail {
     DTK_DETAIL_MALFORMED = 0x10000,     /* text that is no number, or too long, or empty */
     DTK_DETAIL_IMPLAUSIBLE = 0x10001,   /* a number that cannot be true, such as 2112 degrees */
     DTK_DETAIL_TABLE_DAMAGED = 0x10002, /* gpu_metrics is short or inconsistent; other sources were used */
-    DTK_DETAIL_TABLE_UNKNOWN = 0x20000, /* + (format << 8 | content): a gpu_metrics revision this library does not know */
+    DTK_DETAIL_TABLE_UNKNOWN =
+        0x20000, /* + (format << 8 | content): a gpu_metrics revision this library does not know */
 };
 
 /* ---- Systems ---- */
@@ -278,19 +279,19 @@ DTK_API int dtk_system_info_get(dtk_system *system, dtk_system_info *ret, size_t
 
 /* What there is on a machine, for explaining why there are no cards. Booleans are 0 or 1. */
 typedef struct dtk_probe {
-    int32_t pci_cards;       /* PCI functions that are AMD or Hygon cards, whatever their driver */
-    int32_t pci_unbound;     /* of these, functions no known driver holds */
-    int32_t pci_displays;    /* display controllers of other vendors, such as a BMC's VGA */
-    int32_t drm;             /* sys/class/drm is there */
-    int32_t kfd;             /* sys/class/kfd is there */
-    int32_t dev_kfd;         /* dev/kfd: 1 there, 0 not, -1 not this machine's root */
-    int32_t dev_kfd_access;  /* this process may open it; -1 not known. Asked by access(2), never by opening */
-    int32_t dev_render;      /* render nodes in dev/dri; -1 not this machine's root */
+    int32_t pci_cards;         /* PCI functions that are AMD or Hygon cards, whatever their driver */
+    int32_t pci_unbound;       /* of these, functions no known driver holds */
+    int32_t pci_displays;      /* display controllers of other vendors, such as a BMC's VGA */
+    int32_t drm;               /* sys/class/drm is there */
+    int32_t kfd;               /* sys/class/kfd is there */
+    int32_t dev_kfd;           /* dev/kfd: 1 there, 0 not, -1 not this machine's root */
+    int32_t dev_kfd_access;    /* this process may open it; -1 not known. Asked by access(2), never by opening */
+    int32_t dev_render;        /* render nodes in dev/dri; -1 not this machine's root */
     int32_t dev_render_access; /* of these, how many this process may open; -1 not known */
-    char modules[64];        /* loaded modules out of amdgpu, radeon, hydcu, hycu, comma between */
-    char first_unbound[24];  /* PCI address of the first card no driver holds; "" if there is none */
-    char first_display[24];  /* PCI address of the first other display controller; "" if there is none */
-    char render_group[32];   /* group that owns dev/kfd or the render nodes, by name or number; "" not known */
+    char modules[64];          /* loaded modules out of amdgpu, radeon, hydcu, hycu, comma between */
+    char first_unbound[24];    /* PCI address of the first card no driver holds; "" if there is none */
+    char first_display[24];    /* PCI address of the first other display controller; "" if there is none */
+    char render_group[32];     /* group that owns dev/kfd or the render nodes, by name or number; "" not known */
 } dtk_probe;
 
 /* Look around: PCI devices, modules, device nodes. Reads several small files for each PCI function. */
@@ -307,18 +308,18 @@ typedef struct dtk_info {
     int32_t drm_card;   /* N of /dev/dri/cardN */
     int32_t drm_render; /* N of /dev/dri/renderDN */
     int32_t kfd_node;
-    int32_t hip_index;  /* position among the KFD nodes that this process may open, before any *_VISIBLE_DEVICES */
-    int64_t gpu_id;     /* KFD's */
+    int32_t hip_index; /* position among the KFD nodes that this process may open, before any *_VISIBLE_DEVICES */
+    int64_t gpu_id;    /* KFD's */
     int32_t vendor_id, device_id, subsystem_vendor_id, subsystem_device_id, revision_id;
     int32_t compute_units;
     uint64_t unique_id;
-    uint64_t hive_id;   /* XGMI hive; 0 none or not known */
-    char uuid[32];      /* GPU-<16 hex>, GPU-<16 hex>/p<n>, PCI-<address>, PCI-<address>/p<n> */
-    char bdf[24];       /* PCI address of the physical card, 0000:43:00.0 */
+    uint64_t hive_id; /* XGMI hive; 0 none or not known */
+    char uuid[32];    /* GPU-<16 hex>, GPU-<16 hex>/p<n>, PCI-<address>, PCI-<address>/p<n> */
+    char bdf[24];     /* PCI address of the physical card, 0000:43:00.0 */
     char driver[16];
-    char name[96];      /* never empty */
+    char name[96]; /* never empty */
     char serial[64];
-    char arch[16];      /* gfx90a */
+    char arch[16]; /* gfx90a */
     char vbios[64];
     char performance_level[32];
     char compute_partition[16]; /* SPX, DPX, TPX, QPX, CPX */
@@ -345,7 +346,7 @@ DTK_API int dtk_device_info(const dtk_device *device, dtk_info *ret, size_t size
 DTK_API int dtk_device_sample(dtk_device *device, uint32_t tiers, dtk_value *ret, size_t count);
 
 typedef struct dtk_ecc_block {
-    char name[24];           /* "umc", "gfx", ... as the driver names its files */
+    char name[24];                                  /* "umc", "gfx", ... as the driver names its files */
     dtk_value correctable, uncorrectable, deferred; /* counts since the driver was loaded */
 } dtk_ecc_block;
 

@@ -21,8 +21,8 @@ struct dtk_device {
     struct dtk_device *card; /* itself, unless this is a partition */
     dtk_info id;             /* what enumeration found; strings a driver must be asked for are empty */
     struct pci_address address;
-    bool partitioned;        /* a card whose partitions are the devices */
-    bool gone;               /* no longer part of the machine since a rescan */
+    bool partitioned; /* a card whose partitions are the devices */
+    bool gone;        /* no longer part of the machine since a rescan */
 
     char path[ROOT_PATH_MAX]; /* of `directory`, below the root */
     int directory;            /* the PCI directory; of a card known to KFD alone, its node; -1 for a partition */
@@ -31,12 +31,12 @@ struct dtk_device {
     uint64_t node_memory;     /* local_mem_size, for old kernels; 0 unknown */
     uint64_t node_clock_max;  /* max_engine_clk_fcompute in MHz; 0 unknown */
 
-    int hwmon;                /* the card's hwmon directory, or -1 while none was found */
+    int hwmon;                      /* the card's hwmon directory, or -1 while none was found */
     uint8_t channel[CHANNEL_COUNT]; /* 1 + number of the channel with that label; 0 none */
     bool opened[SOURCE_COUNT];      /* the file was there last time: open it without a look first */
     uint64_t memory_total;          /* what derived values need and a setting cannot change; 0 not yet read */
     uint64_t pwm_max;
-    char buffer[READ_MAX];          /* one call a device at a time, so one is enough */
+    char buffer[READ_MAX]; /* one call a device at a time, so one is enough */
 };
 
 struct device_list {
@@ -50,7 +50,7 @@ struct inventory {
 
 struct dtk_system {
     struct root root;
-    bool live; /* the root is this machine's */
+    bool live;             /* the root is this machine's */
     pthread_rwlock_t lock; /* see system_lock() */
     atomic_int pid;        /* the process that made the lock; 0 while a forked child makes its own */
     struct inventory now;

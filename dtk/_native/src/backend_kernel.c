@@ -283,8 +283,8 @@ static struct reading read_banks(struct sample *sample, bool used)
 {
     struct dtk_device *device = sample->device;
     struct banks banks = {.device = device, .used = used};
-    int error = device->node < 0 ? -ENOENT
-                                 : root_list(&device->system->root, device->node, "mem_banks", visit_bank, &banks);
+    int error =
+        device->node < 0 ? -ENOENT : root_list(&device->system->root, device->node, "mem_banks", visit_bank, &banks);
 
     if (error < 0 && error != -ENOENT)
         return of_error(&device->system->root, error, "kfd mem_banks");

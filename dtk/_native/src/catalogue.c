@@ -35,7 +35,7 @@ static const char *const source_names[SOURCE_COUNT] = {
 
 const struct metric metrics[DTK_METRIC_COUNT] = {
 #define METRIC(number, name, unit, type, kind, tier, window, family, label, value, sources, help)                      \
-    [number] = {{number, DTK_TYPE_##type, DTK_KIND_##kind, DTK_TIER_##tier, #name, TEXT_##unit, window, family, label,  \
+    [number] = {{number, DTK_TYPE_##type, DTK_KIND_##kind, DTK_TIER_##tier, #name, TEXT_##unit, window, family, label, \
                  value, help},                                                                                         \
                 UNIT_##unit,                                                                                           \
                 LIST sources},
@@ -66,13 +66,13 @@ const char *dtk_metric_source(int metric, int source)
 /* ---- Throttle bits: the kernel's ASIC-independent ones, amdgpu_smu.h ---- */
 
 static const char *const throttle_bits[64] = {
-    [0] = "ppt0",       [1] = "ppt1",       [2] = "ppt2",     [3] = "ppt3",          [4] = "spl",
-    [5] = "fppt",       [6] = "sppt",       [7] = "sppt_apu", [16] = "tdc_gfx",      [17] = "tdc_soc",
-    [18] = "tdc_mem",   [19] = "tdc_vdd",   [20] = "tdc_cvip", [21] = "edc_cpu",     [22] = "edc_gfx",
-    [23] = "apcc",      [32] = "temp_gpu",  [33] = "temp_core", [34] = "temp_mem",   [35] = "temp_edge",
-    [36] = "temp_hotspot", [37] = "temp_soc", [38] = "temp_vr_gfx", [39] = "temp_vr_soc", [40] = "temp_vr_mem0",
-    [41] = "temp_vr_mem1", [42] = "temp_liquid0", [43] = "temp_liquid1", [44] = "vrhot0", [45] = "vrhot1",
-    [46] = "prochot_cpu", [47] = "prochot_gfx", [56] = "ppm", [57] = "fit",
+    [0] = "ppt0",          [1] = "ppt1",          [2] = "ppt2",          [3] = "ppt3",         [4] = "spl",
+    [5] = "fppt",          [6] = "sppt",          [7] = "sppt_apu",      [16] = "tdc_gfx",     [17] = "tdc_soc",
+    [18] = "tdc_mem",      [19] = "tdc_vdd",      [20] = "tdc_cvip",     [21] = "edc_cpu",     [22] = "edc_gfx",
+    [23] = "apcc",         [32] = "temp_gpu",     [33] = "temp_core",    [34] = "temp_mem",    [35] = "temp_edge",
+    [36] = "temp_hotspot", [37] = "temp_soc",     [38] = "temp_vr_gfx",  [39] = "temp_vr_soc", [40] = "temp_vr_mem0",
+    [41] = "temp_vr_mem1", [42] = "temp_liquid0", [43] = "temp_liquid1", [44] = "vrhot0",      [45] = "vrhot1",
+    [46] = "prochot_cpu",  [47] = "prochot_gfx",  [56] = "ppm",          [57] = "fit",
 };
 
 const char *dtk_bit_name(int metric, int bit)

@@ -10,8 +10,8 @@ static const struct {
     const char *prefix, *label;
     enum channel channel;
 } labels[] = {
-    {"temp", "edge", CHANNEL_EDGE},  {"temp", "junction", CHANNEL_JUNCTION}, {"temp", "mem", CHANNEL_MEMORY},
-    {"temp", "core", CHANNEL_CORE},  {"in", "vddgfx", CHANNEL_VDDGFX},
+    {"temp", "edge", CHANNEL_EDGE}, {"temp", "junction", CHANNEL_JUNCTION}, {"temp", "mem", CHANNEL_MEMORY},
+    {"temp", "core", CHANNEL_CORE}, {"in", "vddgfx", CHANNEL_VDDGFX},
 };
 
 struct search {

@@ -156,7 +156,8 @@ static void describe(struct scan *scan, struct dtk_device *device, const struct 
     device->id.kfd_node = (int32_t)node->number;
     device->id.gpu_id = node->gpu_id ? (int64_t)node->gpu_id : -1;
     device->id.hive_id = node->hive_id;
-    device->id.compute_units = (int32_t)(node->simd_per_cu ? node->simd_count / node->simd_per_cu : node->simd_count / 4);
+    device->id.compute_units =
+        (int32_t)(node->simd_per_cu ? node->simd_count / node->simd_per_cu : node->simd_count / 4);
     if (node->has_render)
         device->id.drm_render = (int32_t)node->render;
     name_arch(node, device->id.arch, sizeof device->id.arch);
@@ -284,8 +285,10 @@ static void add_devices(struct scan *scan, struct dtk_device *card)
 static int by_address(const void *a, const void *b)
 {
     const struct dtk_device *x = *(struct dtk_device *const *)a, *y = *(struct dtk_device *const *)b;
-    const uint64_t key_x = (uint64_t)x->address.domain << 16 | x->address.bus << 8 | x->address.device << 3 | x->address.function;
-    const uint64_t key_y = (uint64_t)y->address.domain << 16 | y->address.bus << 8 | y->address.device << 3 | y->address.function;
+    const uint64_t key_x =
+        (uint64_t)x->address.domain << 16 | x->address.bus << 8 | x->address.device << 3 | x->address.function;
+    const uint64_t key_y =
+        (uint64_t)y->address.domain << 16 | y->address.bus << 8 | y->address.device << 3 | y->address.function;
 
     if (key_x != key_y)
         return key_x < key_y ? -1 : 1;

@@ -53,7 +53,8 @@ static void read_pci_ids(const struct root *root, struct dtk_device *card, uint6
     if (parse_variable(text, len, "PCI_CLASS", value, sizeof value) == 0 &&
         parse_hex64(value, strlen(value), &number) == 0)
         *pci_class = number;
-    if (parse_variable(text, len, "PCI_ID", value, sizeof value) == 0 && sscanf(value, "%4x:%4x", &vendor, &device) == 2) {
+    if (parse_variable(text, len, "PCI_ID", value, sizeof value) == 0 &&
+        sscanf(value, "%4x:%4x", &vendor, &device) == 2) {
         card->id.vendor_id = (int32_t)vendor;
         card->id.device_id = (int32_t)device;
     }
@@ -122,8 +123,8 @@ static struct dtk_device *add_pci_card(struct scan *scan, const char *path)
         read_driver_link(scan->root, card);
     }
     /* The driver tells a card from a bridge; the class only rules out what says that it is something else. */
-    if (!is_card_vendor((uint64_t)card->id.vendor_id) || !is_known_driver(card->id.driver) || (pci_class && !is_card_class(pci_class)) ||
-        device_list_add(&scan->found->cards, card) != 0) {
+    if (!is_card_vendor((uint64_t)card->id.vendor_id) || !is_known_driver(card->id.driver) ||
+        (pci_class && !is_card_class(pci_class)) || device_list_add(&scan->found->cards, card) != 0) {
         device_free(card);
         return NULL;
     }

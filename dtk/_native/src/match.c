@@ -65,8 +65,8 @@ static const struct {
     const char *prefix;
     matches *test;
 } numbered[] = {
-    {"", by_index},       {"card", by_drm_card}, {"renderD", by_drm_render}, {"kfd:", by_kfd_node},
-    {"gpu_id:", by_gpu_id}, {"hip:", by_hip_index},
+    {"", by_index},        {"card", by_drm_card},  {"renderD", by_drm_render},
+    {"kfd:", by_kfd_node}, {"gpu_id:", by_gpu_id}, {"hip:", by_hip_index},
 };
 
 static matches *understand(const char *text, struct key *ret)

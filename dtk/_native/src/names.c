@@ -18,8 +18,8 @@ static const struct {
 
 /* A site's own names come before ours, the public list after. */
 static const char *const site_list = "etc/dtk/cards.ids";
-static const char *const public_lists[] = {"usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids",
-                                           "usr/share/pci.ids", "var/lib/pciutils/pci.ids"};
+static const char *const public_lists[] = {"usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids", "usr/share/pci.ids",
+                                           "var/lib/pciutils/pci.ids"};
 
 /* Where a list of the pci.ids format is being read: "vvvv  vendor", then "<tab>dddd  device" lines below it. */
 struct search {
@@ -105,6 +105,6 @@ void name_of_card(const struct root *root, const dtk_info *id, char *ret, size_t
     if (id->arch[0])
         snprintf(ret, size, "%s %s", id->vendor_id == 0x1d94 ? "Hygon" : "AMD", id->arch);
     else
-        snprintf(ret, size, "%s %04x:%04x", id->vendor_id == 0x1d94 ? "Hygon" : "AMD",
-                 (unsigned)id->vendor_id & 0xffff, (unsigned)id->device_id & 0xffff);
+        snprintf(ret, size, "%s %04x:%04x", id->vendor_id == 0x1d94 ? "Hygon" : "AMD", (unsigned)id->vendor_id & 0xffff,
+                 (unsigned)id->device_id & 0xffff);
 }

@@ -11,8 +11,8 @@
 enum { ROOT_PATH_MAX = 512, ROOT_LINKS_MAX = 16 };
 
 struct root {
-    int fd;          /* the root directory */
-    bool walk;       /* do without openat2 */
+    int fd;    /* the root directory */
+    bool walk; /* do without openat2 */
     bool debug;
 };
 
