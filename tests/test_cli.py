@@ -20,6 +20,7 @@ from machines import CORPUS, MACHINES, device_directory, hwmon_directory, put
 from smi import ESCAPE, SMI, environment, output, smi, stable, validate
 
 import dtk
+import dtk_cli
 
 Get = Callable[[str], Path]
 Golden = Callable[[str, str], None]
@@ -562,3 +563,16 @@ def test_manual_page_names_every_option() -> None:
     page = (Path(__file__).parent.parent / "man" / "dtk-smi.1").read_text().replace("\\-", "-")
     for option in re.findall(r"(?<![\w-])--?[a-zA-Z]+", smi("--help").stdout.partition("KEY is")[0]):
         assert option in page or option == "-h"
+
+
+def test_library_that_cannot_be_loaded_is_12(tmp_path: Path) -> None:
+    for package in (dtk, dtk_cli):
+        source = Path(package.__file__).parent
+        shutil.copytree(source, tmp_path / source.name)
+    (tmp_path / "dtk/_native/lib/libdtk.so.0").unlink()
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from dtk_cli.main import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (12, "")
+    assert done.stderr.startswith("dtk-smi: load libdtk: libdtk.so.0: ")
+    assert "install dtk-smi again" in done.stderr
+    assert done.stderr.count("\n") == 1
