@@ -32,6 +32,11 @@ from .records import ECC, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperatur
 from .sample import Sample
 from .system import Probe, System, SystemInfo, cards, device, devices
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .monitor import Monitor
+    from .snapshot import Reading, Snapshot, take_snapshot
+
 __all__ = [
     "ECC",
     "Clocks",
@@ -45,13 +50,16 @@ __all__ = [
     "LibraryError",
     "Memory",
     "Metric",
+    "Monitor",
     "NoDriver",
     "NotSupported",
     "PCIe",
     "PermissionDenied",
     "Power",
     "Probe",
+    "Reading",
     "Sample",
+    "Snapshot",
     "System",
     "SystemInfo",
     "Temperature",
@@ -63,6 +71,19 @@ __all__ = [
     "device",
     "devices",
     "metrics",
+    "take_snapshot",
 ]
 
 __version__ = "0.1.0"
+
+_LATER = {"Monitor": "monitor", "Reading": "snapshot", "Snapshot": "snapshot", "take_snapshot": "snapshot"}
+
+
+def __getattr__(name: str) -> object:
+    """What not every program needs is imported when it is used: threads alone cost more than the rest of dtk."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'dtk' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"dtk.{_LATER[name]}"), name)
+    return value

@@ -22,7 +22,7 @@ _F64, _I64, _BITS = lib.DTK_TYPE_F64, lib.DTK_TYPE_I64, lib.DTK_TYPE_BITS
 Value = float | int | tuple[str, ...] | None
 
 # The state of a device is the first of these that any of its readings has.
-_STATES = (lib.DTK_GONE, lib.DTK_ASLEEP, lib.DTK_OK, lib.DTK_DENIED, lib.DTK_FAILED)
+_STATES = (lib.DTK_GONE, lib.DTK_STALE, lib.DTK_ASLEEP, lib.DTK_OK, lib.DTK_DENIED, lib.DTK_FAILED)
 
 _DETAILS = {
     lib.DTK_DETAIL_MALFORMED: "text that is no number, or too long, or empty",
@@ -114,9 +114,9 @@ class Sample(MetricAttributes, Mapping[str, Value]):
 
     @property
     def state(self) -> str:
-        """Of the device: "ok", "asleep", "gone", "denied" or "failed".
+        """Of the device: "ok", "asleep", "stale", "gone", "denied" or "failed".
 
-        One reading that is gone or asleep says it of the device; otherwise one that is ok makes it ok.
+        One reading that is gone, stale or asleep says it of the device; otherwise one that is ok makes it ok.
         """
         statuses = {self._values[number].status for number in self._numbers.values()}
         return next((STATUSES[state][0] for state in _STATES if state in statuses), "ok")
@@ -134,6 +134,16 @@ class Sample(MetricAttributes, Mapping[str, Value]):
     def as_dict(self) -> dict[str, Value]:
         """{name: value}, a copy."""
         return dict(self)
+
+    def updated(self, values: CData, tiers: int) -> tuple[CData, int]:
+        """For snapshots: the values of some tiers together with those of the other tiers in this sample."""
+        if not self._tiers & ~tiers:
+            return values, tiers
+        merged = ffi.new("dtk_value[]", metrics.COUNT)
+        ffi.memmove(merged, self._values, ffi.sizeof(merged))
+        for number in _numbers(tiers).values():
+            merged[number] = values[number]
+        return merged, self._tiers | tiers
 
     def __repr__(self) -> str:
         known = sum(reading is not None for reading in self.values())

@@ -9,11 +9,12 @@ from ._native import ffi, lib
 from ._record import Record
 from .device import Device
 from .errors import Error, from_status
+from .identity import Identity
 from .metrics import text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ._native._dtk import CData
 
@@ -89,27 +90,15 @@ class System:
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
-        variable = os.environ.get("DTK_SMI_ROOT") if root is None else None
-        origin = "DTK_SMI_ROOT" if variable else "the root (root=, --root)"
-        name = variable or ("/" if root is None else os.fsdecode(root))
-        hint = f"{origin} must name a directory that holds sys/"
-        if not name or "\0" in name:
-            raise from_status(lib.DTK_INVALID_ARGUMENT, "open", name, hint, "no path")
-        #: The root directory, absolute.
-        self.root: str = os.path.abspath(name)
+        self.root, origin = resolve_root(root)  #: The root directory, absolute.
         self._handle: CData | None = None
         self._locks: dict[tuple[int, str], LockType] = {}
         self._identities: dict[CData, CData] = {}
 
         opened = ffi.new("dtk_system **")
-        debug = os.environ.get("DTK_SMI_DEBUG", "") not in ("", "0")
-        status = lib.dtk_open(os.fsencode(self.root), lib.DTK_OPEN_DEBUG if debug else 0, opened)
-        if status == -lib.DTK_NOT_FOUND:  # a directory, where the status means a device
-            raise from_status(lib.DTK_INVALID_ARGUMENT, "open", self.root, hint, "there is no such directory")
-        if status == -lib.DTK_INVALID_ARGUMENT:
-            raise from_status(status, "open", self.root, hint, "it has no sys/ directory")
+        status = lib.dtk_open(os.fsencode(self.root), lib.DTK_OPEN_DEBUG if is_debugging() else 0, opened)
         if status < 0:
-            raise from_status(status, "open", self.root, hint)
+            raise root_error(status, self.root, origin)
         self._handle = ffi.gc(opened[0], lib.dtk_close)
 
     def close(self) -> None:
@@ -206,16 +195,7 @@ class System:
         raise self._no_match(-lib.DTK_NOT_FOUND, other.uuid)
 
     def _no_match(self, status: int, key: str) -> Error:
-        operation = f"device {key!r}"
-        if status == -lib.DTK_NOT_FOUND:
-            count = len(self.devices())
-            numbers = {0: "there are no devices", 1: "there is one device, 0"}.get(
-                count, f"there are {count} devices, 0 to {count - 1}"
-            )
-            return from_status(status, operation, None, numbers)
-        if status == -lib.DTK_AMBIGUOUS:
-            return _ambiguous(key, [device for device in self.devices() if device.uuid.startswith(key)])
-        return from_status(status, operation, None, _KEYS, "no key for a device")
+        return key_error(status, key, self.devices())
 
     # ---- the machine as a whole ----
 
@@ -226,9 +206,7 @@ class System:
         status = lib.dtk_system_info_get(self.handle(), info, ffi.sizeof("dtk_system_info"))
         if status < 0:
             raise from_status(status, "info", self.root)
-        drivers = {text(name): text(version) or None for name, version in zip(info.driver, info.version, strict=True)}
-        drivers.pop("", None)
-        return SystemInfo(text(info.hostname) or None, bool(info.simulated), bool(info.live), drivers)
+        return system_info(info)
 
     def probe(self) -> Probe:
         """Look around, to explain why there are no cards: PCI devices, modules, device nodes. Opens no device."""
@@ -237,27 +215,7 @@ class System:
         if status < 0:
             raise from_status(status, "probe", self.root)
 
-        def known(number: int) -> int | None:
-            return None if number < 0 else number
-
-        def answer(number: int) -> bool | None:
-            return None if number < 0 else bool(number)
-
-        return Probe(
-            pci_cards=probe.pci_cards,
-            pci_unbound=probe.pci_unbound,
-            pci_displays=probe.pci_displays,
-            drm=bool(probe.drm),
-            kfd=bool(probe.kfd),
-            dev_kfd=answer(probe.dev_kfd),
-            dev_kfd_access=answer(probe.dev_kfd_access),
-            dev_render=known(probe.dev_render),
-            dev_render_access=known(probe.dev_render_access),
-            modules=tuple(name for name in text(probe.modules).split(",") if name),
-            first_unbound=text(probe.first_unbound) or None,
-            first_display=text(probe.first_display) or None,
-            render_group=text(probe.render_group) or None,
-        )
+        return probe_record(probe)
 
     # ---- for Device ----
 
@@ -302,13 +260,92 @@ class System:
         return info
 
 
+# ---- structs as records ----
+
+
+def system_info(info: CData) -> SystemInfo:
+    """A dtk_system_info as a record."""
+    drivers = {text(name): text(version) or None for name, version in zip(info.driver, info.version, strict=True)}
+    drivers.pop("", None)
+    return SystemInfo(text(info.hostname) or None, bool(info.simulated), bool(info.live), drivers)
+
+
+def probe_record(probe: CData) -> Probe:
+    """A dtk_probe as a record."""
+
+    def known(number: int) -> int | None:
+        return None if number < 0 else number
+
+    def answer(number: int) -> bool | None:
+        return None if number < 0 else bool(number)
+
+    return Probe(
+        pci_cards=probe.pci_cards,
+        pci_unbound=probe.pci_unbound,
+        pci_displays=probe.pci_displays,
+        drm=bool(probe.drm),
+        kfd=bool(probe.kfd),
+        dev_kfd=answer(probe.dev_kfd),
+        dev_kfd_access=answer(probe.dev_kfd_access),
+        dev_render=known(probe.dev_render),
+        dev_render_access=known(probe.dev_render_access),
+        modules=tuple(name for name in text(probe.modules).split(",") if name),
+        first_unbound=text(probe.first_unbound) or None,
+        first_display=text(probe.first_display) or None,
+        render_group=text(probe.render_group) or None,
+    )
+
+
+# ---- roots and keys, also those of snapshots ----
+
 _KEYS = (
     'keys are an index, a uuid or the beginning of one, a PCI address, or like "card1", "renderD128", "kfd:4", '
     '"gpu_id:12345", "hip:0", "serial:S"'
 )
 
 
-def _ambiguous(key: str, devices: list[Device]) -> Error:
+def is_debugging() -> bool:
+    """DTK_SMI_DEBUG is set."""
+    return os.environ.get("DTK_SMI_DEBUG", "") not in ("", "0")
+
+
+def resolve_root(root: str | os.PathLike[str] | None) -> tuple[str, str]:
+    """The absolute path of a root, and where it was named."""
+    variable = os.environ.get("DTK_SMI_ROOT") if root is None else None
+    origin = "DTK_SMI_ROOT" if variable else "the root (root=, --root)"
+    name = variable or ("/" if root is None else os.fspath(root))
+    if not name or "\0" in name:
+        raise from_status(lib.DTK_INVALID_ARGUMENT, "open", name, _root_hint(origin), "no path")
+    return os.path.abspath(name), origin
+
+
+def _root_hint(origin: str) -> str:
+    return f"{origin} must name a directory that holds sys/"
+
+
+def root_error(status: int, root: str, origin: str) -> Error:
+    """The error of a root that dtk_open() refused."""
+    if status == -lib.DTK_NOT_FOUND:  # a directory, where the status means a device
+        return from_status(lib.DTK_INVALID_ARGUMENT, "open", root, _root_hint(origin), "there is no such directory")
+    message = "it has no sys/ directory" if status == -lib.DTK_INVALID_ARGUMENT else None
+    return from_status(status, "open", root, _root_hint(origin), message)
+
+
+def key_error(status: int, key: str, devices: Sequence[Identity]) -> Error:
+    """The error of a key that dtk_device_match() refused, on a machine with these devices."""
+    operation = f"device {key!r}"
+    if status == -lib.DTK_NOT_FOUND:
+        count = len(devices)
+        numbers = {0: "there are no devices", 1: "there is one device, 0"}.get(
+            count, f"there are {count} devices, 0 to {count - 1}"
+        )
+        return from_status(status, operation, None, numbers)
+    if status == -lib.DTK_AMBIGUOUS:
+        return _ambiguous(key, [device for device in devices if device.uuid.startswith(key)])
+    return from_status(status, operation, None, _KEYS, "no key for a device")
+
+
+def _ambiguous(key: str, devices: Sequence[Identity]) -> Error:
     names = ", ".join(f"{device.index} {device.uuid}" for device in devices)
     return from_status(lib.DTK_AMBIGUOUS, f"device {key!r}", None, f"say which: {names}")
 

@@ -22,6 +22,7 @@ struct dtk_device {
     dtk_info id;             /* what enumeration found; strings a driver must be asked for are empty */
     struct pci_address address;
     bool partitioned; /* a card whose partitions are the devices */
+    bool left_out;    /* nothing of it is read: see struct enumeration */
     bool gone;        /* no longer part of the machine since a rescan */
 
     char path[ROOT_PATH_MAX]; /* of `directory`, below the root */
@@ -48,8 +49,16 @@ struct inventory {
     struct device_list cards, devices;
 };
 
+/* For dtk-reader, which must know where an enumeration hangs, and go on without the card that hung the last one. */
+struct enumeration {
+    void (*touching)(const char *bdf); /* called before files of a card are read; may be NULL */
+    const char *const *without;        /* addresses of cards of which no file is read */
+    int without_count;
+};
+
 struct dtk_system {
     struct root root;
+    struct enumeration enumeration;
     bool live;             /* the root is this machine's */
     pthread_rwlock_t lock; /* see system_lock() */
     atomic_int pid;        /* the process that made the lock; 0 while a forked child makes its own */
@@ -90,7 +99,9 @@ extern const struct backend backend_kernel;
 /* A source's reading, read at most once a sample. */
 const struct reading *sample_read(struct sample *sample, enum source source);
 
-/* device.c */
+/* device.c: dtk_open() with the hooks of dtk-reader. */
+int system_open(const char *root, uint64_t flags, const struct enumeration *enumeration, struct dtk_system **ret);
+
 struct dtk_device *device_new(struct dtk_system *system);
 void device_free(struct dtk_device *device);
 int device_list_add(struct device_list *list, struct dtk_device *device);
@@ -113,6 +124,9 @@ void ras_read(struct sample *sample);
 
 /* Find the card's hwmon directory and its labelled channels, unless that was done. */
 void hwmon_prepare(struct dtk_device *device);
+
+/* Tell that a card is about to be touched; false when it is to be left out. */
+bool touch(const struct dtk_system *system, const char *bdf);
 
 /* kernel_kfd.c */
 int kernel_enumerate(struct dtk_system *system, struct inventory *ret);

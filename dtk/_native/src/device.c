@@ -23,6 +23,7 @@ struct dtk_device *device_new(struct dtk_system *system)
     device->id.index = device->id.card = device->id.partition = device->id.numa_node = -1;
     device->id.drm_card = device->id.drm_render = device->id.kfd_node = device->id.hip_index = -1;
     device->id.gpu_id = -1;
+    device->id.vendor_id = device->id.device_id = -1;
     device->id.subsystem_vendor_id = device->id.subsystem_device_id = -1;
     device->id.revision_id = device->id.compute_units = -1;
     return device;
@@ -110,6 +111,11 @@ void system_unlock(const struct dtk_system *system)
 
 int dtk_open(const char *root, uint64_t flags, dtk_system **ret)
 {
+    return system_open(root, flags, &(struct enumeration){0}, ret);
+}
+
+int system_open(const char *root, uint64_t flags, const struct enumeration *enumeration, struct dtk_system **ret)
+{
     struct dtk_system *system;
     struct stat live, own = {0};
     int status;
@@ -122,6 +128,7 @@ int dtk_open(const char *root, uint64_t flags, dtk_system **ret)
     lock_init(system);
     atomic_init(&system->pid, getpid());
     errno = 0;
+    system->enumeration = *enumeration;
     system->root.debug = flags & DTK_OPEN_DEBUG;
     system->root.walk = flags & DTK_OPEN_NO_OPENAT2;
     system->root.fd = open(root ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -331,6 +338,18 @@ int dtk_card_get(dtk_system *system, int index, dtk_device **ret)
 }
 
 /* ---- State ---- */
+
+bool touch(const struct dtk_system *system, const char *bdf)
+{
+    const struct enumeration *enumeration = &system->enumeration;
+
+    for (int i = 0; i < enumeration->without_count; i++)
+        if (strcmp(enumeration->without[i], bdf) == 0)
+            return false;
+    if (enumeration->touching)
+        enumeration->touching(bdf);
+    return true;
+}
 
 bool device_is_there(const struct dtk_device *device)
 {

@@ -176,6 +176,12 @@ static void describe(struct scan *scan, struct dtk_device *device, const struct 
 
 /* ---- Devices ---- */
 
+/* May a file be read that the driver itself must answer? */
+static bool may_ask(struct scan *scan, struct dtk_device *card)
+{
+    return !card->left_out && card->directory >= 0 && touch(scan->system, card->id.bdf) && device_state(card) == DTK_OK;
+}
+
 /* A lone node is a partition when its location says so, or the card's mode does: the others may be hidden from us. */
 static bool is_lone_partition(struct scan *scan, const struct node *node)
 {
@@ -184,7 +190,7 @@ static bool is_lone_partition(struct scan *scan, const struct node *node)
 
     if (node->location >> 28 || (node->location & 7) != node->card->address.function)
         return true;
-    if (node->card->directory < 0 || device_state(node->card) != DTK_OK)
+    if (!may_ask(scan, node->card))
         return false;
     got = root_read(scan->root, node->card->directory, "current_compute_partition", mode, sizeof mode);
     return got >= 3 && memcmp(mode + 1, "PX", 2) == 0 && mode[0] != 'S';
@@ -253,7 +259,7 @@ static void add_devices(struct scan *scan, struct dtk_device *card)
             of_card[count++] = &scan->nodes[i];
     for (int i = 0; i < count && card->id.unique_id == 0; i++)
         card->id.unique_id = of_card[i]->unique_id;
-    if (card->id.unique_id == 0 && card->directory >= 0 && device_state(card) == DTK_OK) {
+    if (card->id.unique_id == 0 && may_ask(scan, card)) {
         char text[64];
         ssize_t got = root_read(scan->root, card->directory, "unique_id", text, sizeof text);
 

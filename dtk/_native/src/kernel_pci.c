@@ -45,10 +45,7 @@ static void read_pci_ids(const struct root *root, struct dtk_device *card, uint6
     unsigned vendor, device;
     uint64_t number;
 
-    *pci_class = 0;
-    card->id.vendor_id = card->id.device_id = -1;
-    card->id.subsystem_vendor_id = card->id.subsystem_device_id = -1;
-    if (parse_variable(text, len, "DRIVER", value, sizeof value) == 0)
+    if (!card->id.driver[0] && parse_variable(text, len, "DRIVER", value, sizeof value) == 0)
         snprintf(card->id.driver, sizeof card->id.driver, "%.15s", value);
     if (parse_variable(text, len, "PCI_CLASS", value, sizeof value) == 0 &&
         parse_hex64(value, strlen(value), &number) == 0)
@@ -118,10 +115,14 @@ static struct dtk_device *add_pci_card(struct scan *scan, const char *path)
     snprintf(card->path, sizeof card->path, "%s", path);
     card_set_address(card, address);
     card->directory = root_open_directory(scan->root, scan->root->fd, path);
-    if (card->directory >= 0 && fstat(card->directory, &card->stat) == 0) {
+    card->left_out = !touch(scan->system, card->id.bdf);
+    read_driver_link(scan->root, card);
+    if (card->left_out)
+        card->id.vendor_id = strncmp(card->id.driver, "hy", 2) == 0 ? 0x1d94 : 0x1002;
+    else if (card->directory >= 0)
         read_pci_ids(scan->root, card, &pci_class);
-        read_driver_link(scan->root, card);
-    }
+    if (card->directory >= 0 && fstat(card->directory, &card->stat) != 0)
+        memset(&card->stat, 0, sizeof card->stat);
     /* The driver tells a card from a bridge; the class only rules out what says that it is something else. */
     if (!is_card_vendor((uint64_t)card->id.vendor_id) || !is_known_driver(card->id.driver) ||
         (pci_class && !is_card_class(pci_class)) || device_list_add(&scan->found->cards, card) != 0) {

@@ -58,7 +58,7 @@ static bool by_serial(const struct dtk_device *device, const struct key *key)
 {
     dtk_info info;
 
-    return dtk_device_info(device, &info, sizeof info) == 0 && info.serial[0] && strcmp(info.serial, key->text) == 0;
+    return touch(device->system, device->id.bdf) && dtk_device_info(device, &info, sizeof info) == 0 && info.serial[0] && strcmp(info.serial, key->text) == 0;
 }
 
 static const struct {

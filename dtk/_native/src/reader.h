@@ -1,0 +1,68 @@
+/* What dtk-reader writes: frames on its standard output, in the byte order and layout of this machine.
+ *
+ * A frame is this header and `length` bytes. Every change of a layout raises the version; whoever reads takes any other
+ * version, a kind it does not know or a length that does not fit for a crash of the reader.
+ *
+ * First HELLO; while cards are looked for, TOUCHING; then SYSTEM, a DEVICE for each device and card, and READY, or
+ * ERROR and the end. Then for each tick TICK, INFO and SAMPLE from the cards as they answer, and DONE when all that were
+ * asked in the tick have. A card that hangs is not asked again before it answers. CHANGED, and the end, when cards came
+ * or left. */
+#ifndef DTK_READER_H
+#define DTK_READER_H
+
+#include "dtk.h"
+
+#define FRAME_MAGIC 0x524b5444u /* "DTKR" */
+enum { FRAME_VERSION = 1, FRAME_LENGTH_MAX = 1 << 20 };
+
+enum frame_kind {
+    FRAME_HELLO = 1,    /* struct frame_hello */
+    FRAME_TOUCHING = 2, /* address of the card whose files are read next, as text */
+    FRAME_SYSTEM = 3,   /* dtk_system_info */
+    FRAME_PROBE = 4,    /* dtk_probe: there are no devices */
+    FRAME_DEVICE = 5,   /* struct frame_device; the header's slot is its number from now on */
+    FRAME_READY = 6,    /* nothing: the cards are known */
+    FRAME_ERROR = 7,    /* struct frame_error */
+    FRAME_TICK = 8,     /* struct frame_tick, then the slots that are asked, int32_t each */
+    FRAME_INFO = 9,     /* dtk_info of the slot, with what the driver told */
+    FRAME_SAMPLE = 10,  /* struct frame_sample, then its dtk_values */
+    FRAME_DONE = 11,    /* nothing: all that were asked in the tick have answered */
+    FRAME_CHANGED = 12, /* nothing: cards came or left */
+};
+
+struct frame {
+    uint32_t magic;
+    uint16_t version, kind;
+    uint32_t length;
+    int32_t slot;
+    uint64_t tick;
+};
+
+struct frame_hello {
+    uint32_t api_version, metric_count, value_size, info_size, system_info_size, probe_size;
+};
+
+struct frame_device {
+    dtk_info info;     /* as enumeration found it: no file of the driver was read */
+    int32_t is_device; /* 1: one of those that were asked for; 0: only the card of some */
+    int32_t card_slot; /* slot of its card; its own for a whole card */
+};
+
+struct frame_error {
+    int32_t status; /* negative */
+    char key[252];  /* the device key it is about, "" for the root */
+};
+
+struct frame_tick {
+    double monotonic;
+    uint32_t tiers;
+    int32_t count; /* of the slots that follow */
+};
+
+struct frame_sample {
+    double time, monotonic; /* Unix seconds, and those of CLOCK_MONOTONIC, when reading began */
+    uint32_t tiers;
+    int32_t count; /* of the dtk_values that follow */
+};
+
+#endif

@@ -1,0 +1,191 @@
+"""Reader: the process dtk-reader, and the frames that it writes. For snapshot.py and monitor.py.
+
+What may hang or crash happens in that process. Nobody ever waits for it: it is killed, and goes when the kernel lets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import struct
+
+from . import metrics
+from ._native import _dtk, ffi, lib
+from .errors import LibraryError
+from .system import is_debugging
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Crash", "Frame", "Reader"]
+
+# reader.h
+MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 1, 1 << 20
+HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED = range(1, 13)
+_HEADER = struct.Struct("=IHHIiQ")
+_HELLO = struct.Struct("=6I")
+
+PROGRAM = os.path.join(os.path.dirname(_dtk.__file__), "bin", "dtk-reader")
+
+Frame = tuple[int, int, int, bytes]  # kind, slot, tick, payload
+
+# Readers that were killed and are not yet gone.
+_abandoned: list[int] = []
+
+
+class Crash(Exception):
+    """The reader ended, or wrote what is no frame."""
+
+
+class Reader:
+    """One dtk-reader.
+
+    root: absolute. tiers: of a tick, and `slow` those asked besides in every `slow_every`-th. interval: seconds between
+    ticks, None to read once. devices: keys of the devices to read, all without. without: addresses of cards that are not
+    touched. Raises LibraryError when it cannot be started.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        tiers: int,
+        *,
+        interval: float | None = None,
+        slow: int = 0,
+        slow_every: int = 0,
+        devices: Sequence[str] = (),
+        without: Sequence[str] = (),
+    ) -> None:
+        reap()
+        arguments = [PROGRAM, "--root", root, "--tiers", str(tiers)]
+        if interval is not None:
+            arguments += ["--interval", str(max(1, round(interval * 1000))), "--slow", str(slow), str(slow_every)]
+        for key in devices:
+            arguments += ["--device", key]
+        for bdf in without:
+            arguments += ["--without", bdf]
+        if is_debugging():
+            arguments.append("--debug")
+        self._buffer = bytearray()
+        self._pid, self._stdin, self.descriptor = _spawn(arguments)
+        os.set_blocking(self.descriptor, False)
+        self._greeted = False
+
+    def frames(self, timeout: float | None) -> Iterator[Frame]:
+        """The frames that are there, after waiting up to `timeout` seconds for the first. Raises Crash."""
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        if not poll.poll(None if timeout is None else max(0, timeout) * 1000):
+            return
+        ended = False
+        with contextlib.suppress(BlockingIOError):
+            while not ended:
+                piece = os.read(self.descriptor, 1 << 18)
+                self._buffer += piece
+                ended = not piece
+        yield from self._parse()
+        if ended:
+            raise Crash("dtk-reader ended")
+
+    def _parse(self) -> Iterator[Frame]:
+        at = 0
+        try:
+            while len(self._buffer) - at >= _HEADER.size:
+                magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= CHANGED or length > LENGTH_MAX:
+                    raise Crash("dtk-reader wrote what is no frame")
+                end = at + _HEADER.size + length
+                if end > len(self._buffer):
+                    break
+                payload = bytes(self._buffer[at + _HEADER.size : end])
+                at = end
+                if kind == HELLO:
+                    self._greet(payload)
+                elif not self._greeted:
+                    raise Crash("dtk-reader did not greet")
+                else:
+                    yield kind, slot, tick, payload
+        finally:
+            del self._buffer[:at]
+
+    def _greet(self, payload: bytes) -> None:
+        sizes = [ffi.sizeof(name) for name in ("dtk_value", "dtk_info", "dtk_system_info", "dtk_probe")]
+        if len(payload) != _HELLO.size or [*_HELLO.unpack(payload)] != [lib.DTK_API_VERSION, metrics.COUNT, *sizes]:
+            raise Crash("dtk-reader is of another version than dtk")
+        self._greeted = True
+
+    def kill(self) -> int:
+        """End it, without waiting. Returns its process id."""
+        pid, self._pid = self._pid, 0
+        if pid:
+            for descriptor in (self._stdin, self.descriptor):
+                os.close(descriptor)
+            if not _is_gone(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                _abandoned.append(pid)
+            reap()
+        return pid
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def reap() -> None:
+    """Take leave of the killed readers that are gone by now."""
+    _abandoned[:] = [pid for pid in _abandoned if not _is_gone(pid)]
+
+
+def is_abandoned(pid: int) -> bool:
+    """A reader was killed and is not gone: the kernel still holds it in a read."""
+    reap()
+    return pid in _abandoned
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:  # of the process that forked this one, or somebody else took leave of it
+        return True
+
+
+def _spawn(arguments: list[str]) -> tuple[int, int, int]:
+    """Start the program: its process id, a descriptor that ends it when it is closed, and one of what it writes."""
+    ends: list[int] = []
+    try:
+        for _ in range(2):
+            ends += map(_above_standard, os.pipe())
+        stdin, keep, output, stdout = ends[0], ends[1], ends[2], ends[3]
+        actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+            (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, stdout, 1),
+        ]
+        if not is_debugging():
+            actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
+        pid = os.posix_spawn(PROGRAM, arguments, {"PATH": "/usr/bin:/bin"}, file_actions=actions)
+    except OSError as error:
+        for end in ends:
+            os.close(end)
+        raise LibraryError(
+            error.strerror or str(error), operation="start", path=PROGRAM, hint="install dtk-smi again"
+        ) from error
+    os.close(stdin)
+    os.close(stdout)
+    return pid, keep, output
+
+
+def _above_standard(descriptor: int) -> int:
+    """The descriptor, or another for it when it took the place of a closed standard one."""
+    if descriptor > 2:
+        return descriptor
+    import fcntl
+
+    other = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return other

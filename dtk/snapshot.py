@@ -1,0 +1,309 @@
+"""Snapshot: what one look at a machine gave, read by a process that may hang without harm."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+
+from . import metrics, reader
+from ._native import ffi, lib
+from .errors import Error, LibraryError, Timeout
+from .identity import Identity, strings
+from .metrics import text
+from .reader import Crash, Reader
+from .sample import Sample
+from .system import Probe, SystemInfo, key_error, probe_record, resolve_root, root_error, system_info
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ._native._dtk import CData
+
+__all__ = ["Reading", "Snapshot", "take_snapshot"]
+
+KEY_MAX = 250  # bytes; a frame of an error holds as many
+
+_DEVICE = struct.Struct("=ii")  # behind the dtk_info
+_TICK = struct.Struct("=dIi")
+_SAMPLE = struct.Struct("=ddIi")
+
+
+class Reading(Identity):
+    """A device of a snapshot: who it is, as the attributes of Device, and what it read.
+
+    sample: its readings; of a card that did not answer by the deadline every value is None for the reason "stale".
+    state: "ok", "asleep", "stale", "gone", "denied" or "failed". info: strings that a driver may change, as
+    Device.info(). last: its last readings before it became stale, None when there were none or it is not stale.
+    card_devices: of a card, the indices of its devices among those of the snapshot.
+    """
+
+    __slots__ = ("_info", "card_devices", "info", "last", "sample", "state")
+
+    def __init__(self, info: CData, sample: Sample, last: Sample | None, card_devices: tuple[int, ...]) -> None:
+        """For Snapshot: `info` is a dtk_info that nobody changes any more."""
+        self._info = info
+        self.info = strings(info)
+        self.sample = sample
+        self.state = sample.state
+        self.last = last
+        self.card_devices = card_devices
+
+    @property
+    def _identity(self) -> CData:
+        return self._info
+
+    def __repr__(self) -> str:
+        return f"<Reading of {self.uuid}: {self.name}, {self.state}>"
+
+
+class Snapshot:
+    """A machine at one moment. It does not change.
+
+    timestamp: Unix seconds; monotonic: the same by time.monotonic(). root: of the machine. system: SystemInfo.
+    devices: those that were asked for, by index. cards: the physical cards of these; a whole card is the same Reading
+    in both. probe: what there is instead, when the machine has no device at all, else None.
+    warnings: (code, text) of what was odd although there are values.
+    """
+
+    __slots__ = ("cards", "devices", "monotonic", "probe", "root", "system", "timestamp", "warnings")
+
+    def __init__(
+        self,
+        root: str,
+        system: SystemInfo,
+        devices: Iterable[Reading],
+        cards: Iterable[Reading],
+        probe: Probe | None,
+        timestamp: float,
+        monotonic: float,
+    ) -> None:
+        self.root = root
+        self.system = system
+        self.devices = tuple(devices)
+        self.cards = tuple(cards)
+        self.probe = probe
+        self.timestamp = timestamp
+        self.monotonic = monotonic
+        readings = dict.fromkeys((*self.cards, *self.devices))
+        self.warnings = tuple(dict.fromkeys(warning for reading in readings for warning in reading.sample.warnings))
+
+    @property
+    def stale(self) -> tuple[Reading, ...]:
+        """The devices and cards that did not answer by the deadline."""
+        return tuple(r for r in dict.fromkeys((*self.cards, *self.devices)) if r.state == "stale")
+
+    def __repr__(self) -> str:
+        return f"<Snapshot of {self.root}: {len(self.devices)} devices, {len(self.stale)} stale>"
+
+
+class Slot:
+    """A device or card as a reader told of it."""
+
+    def __init__(self, info: CData, is_device: bool, card: int) -> None:
+        self.info = info
+        self.is_device = is_device
+        self.card = card  # slot of its card
+        self.sample: Sample | None = None  # the last
+        self.tick = 0  # of that
+        self.asked = 0.0  # when it was asked what it has not yet answered; 0 when it has
+
+
+class Assembly:
+    """What one reader told so far."""
+
+    def __init__(self, root: str, origin: str) -> None:
+        self.root = root
+        self.origin = origin
+        self.system: SystemInfo | None = None
+        self.probe: Probe | None = None
+        self.slots: dict[int, Slot] = {}
+        self.touching: str | None = None  # the card whose files it began to read last, while it looks for cards
+        self.ready = False
+        self.tick = 0  # the last that began
+        self.began = 0.0  # when, by time.monotonic()
+        self.done = 0  # the last that is done
+        self.changed = False
+
+    def take(self, kind: int, slot: int, tick: int, payload: bytes) -> None:
+        """Take a frame. Raises Crash for one that cannot be, and the Error that it tells of."""
+        try:
+            self._take(kind, slot, tick, payload)
+        except (KeyError, ValueError, struct.error) as error:
+            raise Crash(f"dtk-reader wrote a frame of kind {kind} that cannot be") from error
+
+    def _take(self, kind: int, slot: int, tick: int, payload: bytes) -> None:
+        if kind == reader.SAMPLE:
+            self._take_sample(self.slots[slot], tick, payload)
+        elif kind == reader.INFO:
+            self.slots[slot].info = _struct("dtk_info", payload)
+        elif kind == reader.TICK:
+            self._take_tick(tick, payload)
+        elif kind == reader.DONE:
+            self.done = tick
+        elif kind == reader.DEVICE:
+            size = ffi.sizeof("dtk_info")
+            is_device, card = _DEVICE.unpack(payload[size:])
+            self.slots[slot] = Slot(_struct("dtk_info", payload[:size]), bool(is_device), card)
+        elif kind == reader.TOUCHING:
+            self.touching = payload.decode()
+        elif kind == reader.SYSTEM:
+            self.system = system_info(_struct("dtk_system_info", payload))
+        elif kind == reader.PROBE:
+            self.probe = probe_record(_struct("dtk_probe", payload))
+        elif kind == reader.READY:
+            self.ready = True
+            self.touching = None
+        elif kind == reader.CHANGED:
+            self.changed = True
+        elif kind == reader.ERROR:
+            raise self._error(payload)
+
+    def _take_tick(self, tick: int, payload: bytes) -> None:
+        monotonic, _, count = _TICK.unpack_from(payload)
+        asked = set(struct.unpack_from(f"={count}i", payload, _TICK.size))
+        self.tick, self.began = tick, monotonic
+        for number, slot in self.slots.items():
+            if slot.card in asked:
+                self.slots[number].asked = monotonic
+
+    def _take_sample(self, slot: Slot, tick: int, payload: bytes) -> None:
+        timestamp, monotonic, tiers, count = _SAMPLE.unpack_from(payload)
+        values = ffi.new("dtk_value[]", metrics.COUNT)
+        if count != metrics.COUNT or len(payload) != _SAMPLE.size + ffi.sizeof(values):
+            raise ValueError
+        ffi.memmove(values, payload[_SAMPLE.size :], ffi.sizeof(values))
+        if slot.sample:
+            values, tiers = slot.sample.updated(values, tiers)
+        slot.sample = Sample(values, tiers, text(slot.info.bdf), timestamp, monotonic)
+        slot.tick = tick
+        slot.asked = 0.0
+
+    def _error(self, payload: bytes) -> Error:
+        status, name = struct.unpack_from("=i252s", payload)
+        key = name.rstrip(b"\\0").decode(errors="surrogateescape")
+        if not key:
+            return root_error(status, self.root, self.origin)
+        return key_error(status, key, [_identity(slot) for slot in self.slots.values()])
+
+    @property
+    def is_done(self) -> bool:
+        """All that were asked in the last tick have answered."""
+        return self.ready and self.tick > 0 and self.done == self.tick
+
+    def outstanding(self) -> list[str]:
+        """Addresses of the cards that were asked and have not answered."""
+        return sorted({text(slot.info.bdf) for slot in self.slots.values() if slot.asked})
+
+    def snapshot(self, deadline: float, tiers: int, last: dict[str, Sample] | None = None) -> Snapshot:
+        """The machine now. A device that was asked longer than `deadline` seconds ago and has not answered, or was not
+        asked at all, is stale; `last` are earlier samples by uuid, which a stale one shows beside.
+        """
+        if self.system is None:
+            raise Timeout(
+                "no answer by the deadline",
+                operation="look for cards",
+                path=self.root,
+                hint="the kernel hangs; sudo dmesg may say where",
+            )
+        now, monotonic = time.time(), time.monotonic()
+        indices: dict[int, list[int]] = {}
+        for slot in self.slots.values():
+            if slot.is_device:
+                indices.setdefault(slot.card, []).append(int(slot.info.index))
+        readings = {}
+        for number, slot in self.slots.items():
+            sample, uuid = slot.sample, text(slot.info.uuid)
+            late = slot.asked > 0 and monotonic - slot.asked >= deadline
+            if sample is None or late:
+                before = sample or (last or {}).get(uuid)
+                stale = stale_sample(tiers, text(slot.info.bdf), now, monotonic)
+                readings[number] = Reading(slot.info, stale, before, tuple(indices.get(number, ())))
+            else:
+                readings[number] = Reading(slot.info, sample, None, tuple(indices.get(number, ())))
+        devices = [readings[number] for number, slot in self.slots.items() if slot.is_device]
+        cards = [readings[number] for number, slot in self.slots.items() if slot.card == number]
+        devices.sort(key=lambda reading: reading.index or 0)
+        return Snapshot(self.root, self.system, devices, cards, self.probe, now, monotonic)
+
+
+def take_snapshot(
+    root: str | os.PathLike[str] | None = None,
+    *,
+    devices: Sequence[str | int] | None = None,
+    static: bool = True,
+    fast: bool = True,
+    slow: bool = False,
+    deadline: float = 1.0,
+) -> Snapshot:
+    """One look at a machine, which takes no longer than `deadline` seconds whatever a card does.
+
+    root: as for System. devices: keys as for System.match(), none of them for all devices; one device asked for costs one
+    card's reads. static, fast, slow: as for Device.sample(). A machine without cards has a Snapshot without devices.
+    Raises DeviceNotFound, InvalidArgument and PermissionDenied as System and System.match() do; LibraryError when
+    dtk-reader cannot run; Timeout when not even the cards were known by the deadline.
+    """
+    path, origin = resolve_root(root)
+    tiers = static * lib.DTK_TIER_STATIC | fast * lib.DTK_TIER_FAST | slow * lib.DTK_TIER_SLOW
+    keys = check_keys(devices)
+    end = time.monotonic() + deadline
+    without: list[str] = []
+    attempts = 2
+    while True:
+        assembly = Assembly(path, origin)
+        # A card that already hangs the search for cards is left out of the next, while there is time for one.
+        limit = min(end, time.monotonic() + deadline / (2 if not without else 8))
+        try:
+            with Reader(path, tiers, devices=keys, without=without) as process:
+                while not assembly.is_done:
+                    until = end if assembly.ready else limit
+                    if time.monotonic() >= until:
+                        break
+                    for frame in process.frames(until - time.monotonic()):
+                        assembly.take(*frame)
+        except Crash as crash:
+            attempts -= 1
+            if assembly.is_done:
+                break
+            if not attempts:
+                raise crashed(crash) from crash
+            continue
+        if assembly.ready or assembly.touching is None or assembly.touching in without:
+            break
+        without.append(assembly.touching)
+    return assembly.snapshot(0.0, tiers)
+
+
+def crashed(crash: Crash) -> LibraryError:
+    """The error of a reader that crashed again and again."""
+    return LibraryError(str(crash), operation="read", path=reader.PROGRAM, hint="DTK_SMI_DEBUG=1 shows what it says")
+
+
+def check_keys(devices: Sequence[str | int] | None) -> list[str]:
+    """Keys of devices as dtk-reader takes them."""
+    keys = [str(key) for key in devices or ()]
+    for key in keys:
+        if "\0" in key or len(key.encode(errors="surrogateescape")) > KEY_MAX:
+            raise key_error(-lib.DTK_INVALID_ARGUMENT, key[:40], ())
+    return keys
+
+
+def stale_sample(tiers: int, bdf: str, timestamp: float, monotonic: float) -> Sample:
+    """Readings that did not come by the deadline."""
+    values = ffi.new("dtk_value[]", metrics.COUNT)
+    for value in values:
+        value.status = lib.DTK_STALE
+    return Sample(values, tiers, bdf, timestamp, monotonic)
+
+
+def _struct(name: str, payload: bytes) -> CData:
+    struct = ffi.new(f"{name} *")
+    if len(payload) != ffi.sizeof(name):
+        raise ValueError
+    ffi.memmove(struct, payload, len(payload))
+    return struct
+
+
+def _identity(slot: Slot) -> Reading:
+    return Reading(slot.info, stale_sample(lib.DTK_TIER_FAST, "", 0.0, 0.0), None, ())
