@@ -130,6 +130,8 @@ class Assembly:
         """Take a frame. Raises Crash for one that cannot be, and the Error that it tells of."""
         try:
             self._take(kind, slot, tick, payload)
+        except Error:
+            raise
         except (KeyError, ValueError, struct.error) as error:
             raise Crash(f"dtk-reader wrote a frame of kind {kind} that cannot be") from error
 
@@ -182,7 +184,7 @@ class Assembly:
 
     def _error(self, payload: bytes) -> Error:
         status, name = struct.unpack_from("=i252s", payload)
-        key = name.rstrip(b"\\0").decode(errors="surrogateescape")
+        key = name.rstrip(b"\0").decode(errors="surrogateescape")
         if not key:
             return root_error(status, self.root, self.origin)
         return key_error(status, key, [_identity(slot) for slot in self.slots.values()])
@@ -239,7 +241,7 @@ def take_snapshot(
 ) -> Snapshot:
     """One look at a machine, which takes no longer than `deadline` seconds whatever a card does.
 
-    root: as for System. devices: keys as for System.match(), none of them for all devices; one device asked for costs one
+    root: as for System. devices: keys as for System.match(), none of them for all devices; one device costs one
     card's reads. static, fast, slow: as for Device.sample(). A machine without cards has a Snapshot without devices.
     Raises DeviceNotFound, InvalidArgument and PermissionDenied as System and System.match() do; LibraryError when
     dtk-reader cannot run; Timeout when not even the cards were known by the deadline.
@@ -249,30 +251,40 @@ def take_snapshot(
     keys = check_keys(devices)
     end = time.monotonic() + deadline
     without: list[str] = []
-    attempts = 2
+    crashes = 0
     while True:
         assembly = Assembly(path, origin)
-        # A card that already hangs the search for cards is left out of the next, while there is time for one.
-        limit = min(end, time.monotonic() + deadline / (2 if not without else 8))
         try:
             with Reader(path, tiers, devices=keys, without=without) as process:
-                while not assembly.is_done:
-                    until = end if assembly.ready else limit
-                    if time.monotonic() >= until:
-                        break
-                    for frame in process.frames(until - time.monotonic()):
-                        assembly.take(*frame)
+                _listen(process, assembly, end, deadline / (2 + len(without)))
         except Crash as crash:
-            attempts -= 1
-            if assembly.is_done:
-                break
-            if not attempts:
+            crashes += 1
+            if crashes > 1:
                 raise crashed(crash) from crash
             continue
-        if assembly.ready or assembly.touching is None or assembly.touching in without:
+        # A card that hangs already the search for cards is left out of the next, while there is time for one.
+        if assembly.ready or assembly.touching is None or time.monotonic() >= end:
             break
         without.append(assembly.touching)
     return assembly.snapshot(0.0, tiers)
+
+
+def _listen(process: Reader, assembly: Assembly, end: float, patience: float) -> None:
+    """Take in what a reader tells, until it is done, or to the end; while it looks for cards, until it is silent for
+    longer than `patience` seconds. Raises Crash.
+    """
+    heard = time.monotonic()
+    while not assembly.is_done and (now := time.monotonic()) < end:
+        until = end if assembly.ready else min(end, heard + patience)
+        if now >= until:
+            return
+        try:
+            for frame in process.frames(until - now):
+                assembly.take(*frame)
+                heard = time.monotonic()
+        except Crash:
+            if not assembly.is_done:
+                raise
 
 
 def crashed(crash: Crash) -> LibraryError:

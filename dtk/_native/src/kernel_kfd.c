@@ -1,4 +1,5 @@
 /* Devices: KFD's nodes, each on the card it belongs to. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,10 +177,14 @@ static void describe(struct scan *scan, struct dtk_device *device, const struct 
 
 /* ---- Devices ---- */
 
-/* May a file be read that the driver itself must answer? */
-static bool may_ask(struct scan *scan, struct dtk_device *card)
+/* Read a file that the driver itself must answer, of an awake card that has it. */
+static ssize_t ask(struct scan *scan, struct dtk_device *card, const char *name, char *ret, size_t size)
 {
-    return !card->left_out && card->directory >= 0 && touch(scan->system, card->id.bdf) && device_state(card) == DTK_OK;
+    if (card->left_out || card->directory < 0 || root_has_file(card->directory, name) != 0)
+        return -ENOENT;
+    if (!touch(scan->system, card->id.bdf) || device_state(card) != DTK_OK)
+        return -EAGAIN;
+    return root_read(scan->root, card->directory, name, ret, size);
 }
 
 /* A lone node is a partition when its location says so, or the card's mode does: the others may be hidden from us. */
@@ -190,9 +195,7 @@ static bool is_lone_partition(struct scan *scan, const struct node *node)
 
     if (node->location >> 28 || (node->location & 7) != node->card->address.function)
         return true;
-    if (!may_ask(scan, node->card))
-        return false;
-    got = root_read(scan->root, node->card->directory, "current_compute_partition", mode, sizeof mode);
+    got = ask(scan, node->card, "current_compute_partition", mode, sizeof mode);
     return got >= 3 && memcmp(mode + 1, "PX", 2) == 0 && mode[0] != 'S';
 }
 
@@ -259,9 +262,9 @@ static void add_devices(struct scan *scan, struct dtk_device *card)
             of_card[count++] = &scan->nodes[i];
     for (int i = 0; i < count && card->id.unique_id == 0; i++)
         card->id.unique_id = of_card[i]->unique_id;
-    if (card->id.unique_id == 0 && may_ask(scan, card)) {
+    if (card->id.unique_id == 0) {
         char text[64];
-        ssize_t got = root_read(scan->root, card->directory, "unique_id", text, sizeof text);
+        ssize_t got = ask(scan, card, "unique_id", text, sizeof text);
 
         if (got <= 0 || parse_hex64(text, (size_t)got, &card->id.unique_id) != 0 || card->id.unique_id == UINT64_MAX)
             card->id.unique_id = 0;
