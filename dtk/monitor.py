@@ -163,7 +163,7 @@ class _Watch:
         self._reader: Reader | None = None
         self._assembly = Assembly(root, origin)
         self._published = 0  # the last tick of this reader that made a snapshot
-        self._started = 0.0
+        self._heard = 0.0  # when the reader last told something
         self._restart_at = 0.0
         self._restart_delay = FIRST_RESTART
         self._crashes = 0  # since a reader last got as far as a snapshot
@@ -191,6 +191,7 @@ class _Watch:
             if self._reader:
                 for frame in self._reader.frames(0):
                     self._assembly.take(*frame)
+                    self._heard = time.monotonic()
         except Crash as crash:
             return self._take_crash(crash)
         if not self._reader:
@@ -205,7 +206,7 @@ class _Watch:
         """A snapshot when all that were asked have answered, or the deadline of the tick has passed."""
         assembly, now = self._assembly, time.monotonic()
         if not assembly.ready:
-            if now >= self._started + self._deadline:
+            if now >= self._heard + self._deadline:
                 return self._replace([assembly.touching] if assembly.touching else [])
             return None
         if assembly.tick <= self._published:
@@ -235,7 +236,7 @@ class _Watch:
     def _start_reader(self) -> None:
         self._assembly = Assembly(self._root, self._origin)
         self._published = 0
-        self._started = time.monotonic()
+        self._heard = time.monotonic()
         self._reader = Reader(
             self._root,
             lib.DTK_TIER_FAST,
@@ -289,7 +290,7 @@ class _Hung:
         self._delay = FIRST_PROBE
         self._next = time.monotonic() + self._delay
         self._abandoned = 0  # a reader that still hangs in it
-        self._started = 0.0
+        self._heard = 0.0
         self._assembly = Assembly(root, "")
         self.reader: Reader | None = None
 
@@ -300,7 +301,7 @@ class _Hung:
         now = time.monotonic()
         if may_start and now >= self._next and not (self._abandoned and reader.is_abandoned(self._abandoned)):
             self._assembly = Assembly(self._root, "")
-            self._started = now
+            self._heard = now
             self.reader = Reader(self._root, lib.DTK_TIER_FAST, devices=[self._bdf])
         return False
 
@@ -308,6 +309,7 @@ class _Hung:
         try:
             for frame in process.frames(0):
                 self._assembly.take(*frame)
+                self._heard = time.monotonic()
         except (Crash, Error):
             if self._assembly.is_done:
                 return True
@@ -315,7 +317,7 @@ class _Hung:
             return False
         if self._assembly.is_done:
             return True
-        if time.monotonic() >= self._started + self._deadline:
+        if time.monotonic() >= self._heard + self._deadline:
             self._give_up()
         return False
 

@@ -148,20 +148,25 @@ static struct reading read_parsed(struct sample *sample, enum source source, int
             return no_reading(DTK_ASLEEP, 0);
         return of_error(&device->system->root, (int)got, name);
     }
-    return parse(device->buffer, (size_t)got, sources[source].divisor);
+
+    struct reading reading = parse(device->buffer, (size_t)got, sources[source].divisor);
+
+    if (reading.status == DTK_FAILED)
+        ROOT_DEBUG(&device->system->root, EBADMSG, name);
+    return reading;
 }
 
-/* hwmon/temp*_input with the number of the labelled channel in the place of *. */
+/* "hwmon/temp*_input (edge)": the number of the labelled channel goes in the place of *. */
 static struct reading read_channel(struct sample *sample, enum source source)
 {
     const char *pattern = sources[source].name + strlen("hwmon/");
-    int head = (int)strcspn(pattern, "*");
+    int head = (int)strcspn(pattern, "*"), tail = (int)strcspn(pattern + head + 1, " ");
     unsigned number = sample->device->channel[sources[source].argument];
     char name[32];
 
     if (number == 0)
         return no_reading(DTK_UNSUPPORTED, 0);
-    snprintf(name, sizeof name, "%.*s%u%s", head, pattern, number - 1, pattern + head + 1);
+    snprintf(name, sizeof name, "%.*s%u%.*s", head, pattern, number - 1, tail, pattern + head + 1);
     return read_parsed(sample, source, sample->device->hwmon, name, parse_integer);
 }
 

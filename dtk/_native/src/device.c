@@ -136,6 +136,8 @@ int system_open(const char *root, uint64_t flags, const struct enumeration *enum
         status = errno == ENOENT || errno == ENOTDIR ? -DTK_NOT_FOUND : errno == EACCES ? -DTK_DENIED : -DTK_FAILED;
     } else if (fstatat(system->root.fd, "sys", &own, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(own.st_mode)) {
         status = errno == EACCES ? -DTK_DENIED : -DTK_INVALID_ARGUMENT;
+    } else if (fstatat(system->root.fd, "sys/.", &own, 0) != 0 && errno == EACCES) {
+        status = -DTK_DENIED;
     } else {
         system->live = stat("/", &live) == 0 && fstat(system->root.fd, &own) == 0 && live.st_ino == own.st_ino &&
                        live.st_dev == own.st_dev;

@@ -161,6 +161,8 @@ static void describe(struct scan *scan, struct dtk_device *device, const struct 
         (int32_t)(node->simd_per_cu ? node->simd_count / node->simd_per_cu : node->simd_count / 4);
     if (node->has_render)
         device->id.drm_render = (int32_t)node->render;
+    if (device->id.device_id < 0 && node->device_id)
+        device->id.device_id = (int32_t)(node->device_id & 0xffff); /* its own files may not be read */
     name_arch(node, device->id.arch, sizeof device->id.arch);
     device->node_memory = node->local_mem_size;
     device->node_clock_max = node->clock_max;

@@ -97,8 +97,9 @@ void card_set_address(struct dtk_device *card, struct pci_address address)
              address.function);
 }
 
-/* The card in a PCI directory: one already known, a new one, or NULL when it is none. */
-static struct dtk_device *add_pci_card(struct scan *scan, const char *path)
+/* The card in a PCI directory: one already known, a new one, or NULL when it is none. `driver` is the one that lists it,
+ * NULL when it was found otherwise: a card whose directory may not be read is still one. */
+static struct dtk_device *add_pci_card(struct scan *scan, const char *path, const char *driver)
 {
     const char *base = strrchr(path, '/');
     struct dtk_device *card = find_card_by_path(scan, path);
@@ -116,11 +117,14 @@ static struct dtk_device *add_pci_card(struct scan *scan, const char *path)
     card_set_address(card, address);
     card->directory = root_open_directory(scan->root, scan->root->fd, path);
     card->left_out = !touch(scan->system, card->id.bdf);
-    read_driver_link(scan->root, card);
-    if (card->left_out)
-        card->id.vendor_id = strncmp(card->id.driver, "hy", 2) == 0 ? 0x1d94 : 0x1002;
-    else if (card->directory >= 0)
+    if (driver)
+        snprintf(card->id.driver, sizeof card->id.driver, "%.15s", driver);
+    else
+        read_driver_link(scan->root, card);
+    if (!card->left_out && card->directory >= 0)
         read_pci_ids(scan->root, card, &pci_class);
+    if (card->id.vendor_id < 0 && is_known_driver(card->id.driver))
+        card->id.vendor_id = strncmp(card->id.driver, "hy", 2) == 0 ? 0x1d94 : 0x1002;
     if (card->directory >= 0 && fstat(card->directory, &card->stat) != 0)
         memset(&card->stat, 0, sizeof card->stat);
     /* The driver tells a card from a bridge; the class only rules out what says that it is something else. */
@@ -141,7 +145,7 @@ static int visit_bound(void *context, const char *name)
     if (parse_pci_address(name, strlen(name), &address) == 0 &&
         snprintf(path, sizeof path, "%s/%s", scan->directory, name) < (int)sizeof path &&
         root_resolve(scan->root, path, target, sizeof target) == 0)
-        add_pci_card(scan, target);
+        add_pci_card(scan, target, strrchr(scan->directory, '/') + 1);
     return scan->status;
 }
 
@@ -183,7 +187,7 @@ static int visit_drm(void *context, const char *name)
         root_resolve(scan->root, path, target, sizeof target) != 0)
         return 0;
 
-    struct dtk_device *card = add_pci_card(scan, target);
+    struct dtk_device *card = add_pci_card(scan, target, NULL);
     struct drm_pair *pair = card || strncmp(target, "sys/devices/platform/", 21) != 0 ? NULL : find_pair(scan, target);
     int32_t *at = card   ? is_card ? &card->id.drm_card : &card->id.drm_render
                   : pair ? is_card ? &pair->card : &pair->render

@@ -51,7 +51,7 @@ static bool by_address(const struct dtk_device *device, const struct key *key)
 
 static bool by_uuid(const struct dtk_device *device, const struct key *key)
 {
-    return strncmp(device->id.uuid, key->text, strlen(key->text)) == 0;
+    return strncasecmp(device->id.uuid, key->text, strlen(key->text)) == 0;
 }
 
 static bool by_serial(const struct dtk_device *device, const struct key *key)
@@ -81,7 +81,7 @@ static matches *understand(const char *text, struct key *ret)
         ret->text = text + 7;
         return by_serial;
     }
-    return strncmp(text, "GPU-", 4) == 0 || strncmp(text, "PCI-", 4) == 0 ? by_uuid : NULL;
+    return strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "PCI-", 4) == 0 ? by_uuid : NULL;
 }
 
 /* A prefix may mean one card with all its partitions, not two cards; the whole uuid of one device is that device, even
@@ -93,12 +93,12 @@ static int settle_uuid(const dtk_system *system, const char *text, int *ret, siz
     for (int i = 0; i < system->now.devices.count; i++) {
         const struct dtk_device *device = system->now.devices.at[i];
 
-        if (strcmp(device->id.uuid, text) == 0) {
+        if (strcasecmp(device->id.uuid, text) == 0) {
             if (count)
                 ret[0] = i;
             return 1;
         }
-        if (strncmp(device->id.uuid, text, strlen(text)) != 0)
+        if (strncasecmp(device->id.uuid, text, strlen(text)) != 0)
             continue;
         if (card && card != device->card)
             return -DTK_AMBIGUOUS;

@@ -71,4 +71,56 @@ int parse_text(const char *text, size_t len, char *ret, size_t size);
 /* The number after a prefix, decimal, to the end: ("card12", "card") is 12. `name` ends at its NUL. */
 int parse_number_after(const char *name, const char *prefix, uint32_t *ret);
 
+/* ---- Processes: parse_process.c ---- */
+
+struct process_stat {
+    uint64_t start_ticks; /* since boot */
+    int32_t parent;
+    char state;
+    bool kernel;   /* a kernel thread */
+    char name[64]; /* empty when it has none */
+};
+
+/* proc/<pid>/stat. The name may hold blanks and parentheses. */
+int parse_process_stat(const char *text, size_t len, struct process_stat *ret);
+
+struct process_status {
+    int64_t uid;    /* effective */
+    int32_t ns_pid; /* in the innermost PID namespace; -1 when that is the one of this proc, or on kernels before 4.1 */
+};
+
+/* proc/<pid>/status. -DTK_NOT_FOUND: it has no line with the user. */
+int parse_process_status(const char *text, size_t len, struct process_status *ret);
+
+/* proc/<pid>/cmdline: arguments, each ended by a NUL. Here they get a blank between, and are made fit to print as
+ * parse_text() does. `cut` tells whether something did not fit. */
+int parse_command(const char *text, size_t len, char *ret, size_t size, bool *cut);
+
+/* Who runs a process, as far as its control groups tell; the innermost where they are nested. Empty where they do not. */
+struct process_group {
+    char container[72], runtime[16], pod[40], slurm_job[16], slurm_step[16], unit[64];
+};
+
+/* proc/<pid>/cgroup, of version 1, 2 or both. */
+int parse_cgroup(const char *text, size_t len, struct process_group *ret);
+
+enum { ENGINES = 7 }; /* of enum dtk_engine */
+
+/* What a driver tells of an open file. A bit of `engines` is an engine that has a time. */
+struct fdinfo {
+    bool has_client, has_address, has_pasid, has_vram, has_gtt;
+    uint32_t engines;
+    uint64_t client, pasid;
+    uint64_t vram, gtt;       /* bytes */
+    uint64_t engine[ENGINES]; /* ns */
+    struct pci_address address;
+};
+
+/* proc/<pid>/fdinfo/<n>. drm-resident-* goes before its older alias drm-memory-*. A line that is not of its form is left
+ * out. */
+int parse_fdinfo(const char *text, size_t len, struct fdinfo *ret);
+
+/* The name of a user in etc/passwd. -DTK_NOT_FOUND: nobody has that number. */
+int parse_user(const char *text, size_t len, int64_t uid, char *ret, size_t size);
+
 #endif

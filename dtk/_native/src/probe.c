@@ -20,13 +20,14 @@ static bool read_line(const struct root *root, const char *path, char *ret, size
 
 /* ---- System ---- */
 
-/* An out-of-tree driver has a version of its own; one that came with the kernel has the kernel's. */
+/* A driver that came with the kernel has no version but the kernel's; Hygon's never comes with it. */
 static void read_driver_version(const struct root *root, const char *driver, char *ret, size_t size)
 {
     char path[64];
 
     snprintf(path, sizeof path, "sys/module/%.15s/version", driver);
-    if (!read_line(root, path, ret, size) && !read_line(root, "proc/sys/kernel/osrelease", ret, size))
+    if (!read_line(root, path, ret, size) &&
+        (strncmp(driver, "hy", 2) == 0 || !read_line(root, "proc/sys/kernel/osrelease", ret, size)))
         ret[0] = '\0';
 }
 

@@ -205,30 +205,46 @@ struct dirent64_v0 {
     char name[];
 };
 
+int root_entries_open(const struct root *root, int directory, const char *path, struct root_entries *ret)
+{
+    ret->fd = open_below(root, directory, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ret->got = ret->at = 0;
+    return ret->fd < 0 ? ret->fd : 0;
+}
+
+int root_entries_next(struct root_entries *entries, const char **name, uint64_t *inode)
+{
+    for (;;) {
+        if (entries->at >= entries->got) {
+            /* getdents64 itself, since opendir() allocates. */
+            entries->got = syscall(SYS_getdents64, entries->fd, entries->buffer, sizeof entries->buffer);
+            entries->at = 0;
+            if (entries->got <= 0)
+                return entries->got < 0 ? -errno : 0;
+        }
+        const struct dirent64_v0 *entry = (const struct dirent64_v0 *)(entries->buffer + entries->at);
+
+        entries->at += entry->length;
+        if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
+            continue;
+        *name = entry->name;
+        if (inode)
+            *inode = entry->inode;
+        return 1;
+    }
+}
+
 int root_list(const struct root *root, int directory, const char *path, root_visit *visit, void *context)
 {
-    /* getdents64 itself, since opendir() allocates. */
-    _Alignas(struct dirent64_v0) char buffer[4096];
-    int fd = open_below(root, directory, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int result = 0;
+    struct root_entries entries;
+    const char *name;
+    int result = root_entries_open(root, directory, path, &entries);
 
-    if (fd < 0)
-        return fd;
-    while (result == 0) {
-        long got = syscall(SYS_getdents64, fd, buffer, sizeof buffer);
-
-        if (got <= 0) {
-            result = got < 0 ? -errno : 0;
+    if (result < 0)
+        return result;
+    while ((result = root_entries_next(&entries, &name, NULL)) == 1)
+        if ((result = visit(context, name)) != 0)
             break;
-        }
-        for (long at = 0; at < got && result == 0;) {
-            const struct dirent64_v0 *entry = (const struct dirent64_v0 *)(buffer + at);
-
-            if (strcmp(entry->name, ".") != 0 && strcmp(entry->name, "..") != 0)
-                result = visit(context, entry->name);
-            at += entry->length;
-        }
-    }
-    close(fd);
+    close(entries.fd);
     return result;
 }

@@ -38,8 +38,17 @@ int root_has_file(int directory, const char *path);
 /* Path below the root that a path with links leads to, without links. -EXDEV when it leaves the root or is absolute. */
 int root_resolve(const struct root *root, const char *path, char *ret, size_t size);
 
-/* Call `visit` with the name of each entry but . and ..; a nonzero return ends the walk. Allocates nothing.
- * Returns what the last visit returned. */
+/* The entries of a directory, without . and .., while it stays open as `fd`. Allocates nothing. */
+struct root_entries {
+    int fd;
+    long got, at;
+    _Alignas(uint64_t) char buffer[4096];
+};
+int root_entries_open(const struct root *root, int directory, const char *path, struct root_entries *ret);
+/* 1 and an entry, its inode when that is asked for; 0 at the end, or a negative errno. */
+int root_entries_next(struct root_entries *entries, const char **name, uint64_t *inode);
+
+/* Call `visit` with the name of each entry; a nonzero return ends the walk. Returns what the last visit returned. */
 typedef int root_visit(void *context, const char *name);
 int root_list(const struct root *root, int directory, const char *path, root_visit *visit, void *context);
 
