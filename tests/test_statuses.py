@@ -174,12 +174,29 @@ def test_denied_root(tmp_path: Path) -> None:
         inside, root = tmp_path / "closed/root", Path(open_to_all) / "root"
         (root / "sys").mkdir(parents=True)
         Path(open_to_all).chmod(0o755)
-        for closed, path in ((inside.parent, inside), (root, root)):
+        for closed, path in ((inside.parent, inside), (root, root), (root / "sys", root)):
             closed.chmod(0)
             with as_nobody(), pytest.raises(dtk.PermissionDenied) as caught:
                 dtk.System(path)
             closed.chmod(0o700)
             assert caught.value.path == str(path)
+
+
+def test_card_that_may_not_be_entered_keeps_its_place() -> None:
+    with tempfile.TemporaryDirectory() as directory:  # tmp_path is of its user alone
+        root = Path(directory) / "root"
+        Path(directory).chmod(0o755)
+        sim.write(root, cards=("mi210:2",))
+        shutil.rmtree(root / "sys/class/kfd")
+        closed = device_directory(root, "0000:03:00.0")
+        closed.chmod(0)
+        with as_nobody(), dtk.System(root) as system:
+            first, second = system.devices()
+            assert (first.index, first.bdf, first.driver) == (0, "0000:03:00.0", "amdgpu")
+            assert first.sample().state == "denied"
+            assert first.sample().reason("power_draw") == "denied"
+            assert second.sample().state == "ok"
+        closed.chmod(0o755)
 
 
 # ---- no such directory ----
@@ -339,7 +356,7 @@ def test_unknown_gpu_metrics(mi210: Broken) -> None:
     assert sample.reason("energy") == "unsupported"
     assert "9.7" in (sample.detail("energy") or "")
     assert sample.temperature_edge is not None
-    assert sample.source("temperature_edge") == "hwmon/temp*_input"
+    assert sample.source("temperature_edge") == "hwmon/temp*_input (edge)"
     assert sample.state == "ok"
 
 
