@@ -35,6 +35,7 @@ from .system import Probe, System, SystemInfo, cards, device, devices
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .monitor import Monitor
+    from .process import Process, ProcessTable, ProcessUsage, processes
     from .snapshot import Reading, Snapshot, take_snapshot
 
 __all__ = [
@@ -57,6 +58,9 @@ __all__ = [
     "PermissionDenied",
     "Power",
     "Probe",
+    "Process",
+    "ProcessTable",
+    "ProcessUsage",
     "Reading",
     "Sample",
     "Snapshot",
@@ -71,12 +75,22 @@ __all__ = [
     "device",
     "devices",
     "metrics",
+    "processes",
     "take_snapshot",
 ]
 
 __version__ = "0.1.0"
 
-_LATER = {"Monitor": "monitor", "Reading": "snapshot", "Snapshot": "snapshot", "take_snapshot": "snapshot"}
+_LATER = {
+    "Monitor": "monitor",
+    "Process": "process",
+    "ProcessTable": "process",
+    "ProcessUsage": "process",
+    "Reading": "snapshot",
+    "Snapshot": "snapshot",
+    "processes": "process",
+    "take_snapshot": "snapshot",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._native._dtk import CData
+    from .process import ProcessTable
     from .system import System
 
 __all__ = ["Device"]
@@ -241,6 +242,14 @@ class Device(Identity):
             gfx_thermal_residency=sample.throttle_gfx_thermal_residency,
             soc_thermal_residency=sample.throttle_soc_thermal_residency,
         )
+
+    def processes(self, source: str = "kfd") -> ProcessTable:
+        """The processes that use it now: see System.processes(). Of a partitioned card, those of its partitions."""
+        from .process import scan
+
+        whole = not self.is_partition
+        uuids = [d.uuid for d in self._system.devices() if d == self or (whole and d.bdf == self.bdf)]
+        return scan(self._system, uuids, source)
 
     def firmware(self) -> dict[str, str]:
         """Firmware versions as the driver writes them, by the driver's names: {"smc": "0x00446700", …}.

@@ -13,7 +13,7 @@ from . import reader
 from ._native import lib
 from .errors import Error
 from .reader import Crash, Reader
-from .snapshot import Assembly, Snapshot, check_keys, crashed
+from .snapshot import Assembly, Snapshot, check_keys, crashed, scan_flags
 from .system import resolve_root
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ class Monitor:
 
     interval: seconds between ticks. deadline: seconds a card may take to answer; after that it is "stale" while the
     others go on, and back as soon as it answers. slow: read the slow tier too, every `slow_interval` seconds, as the
-    static tier is. root, devices: as for take_snapshot().
+    static tier is. root, devices, processes: as for take_snapshot().
 
     The first snapshot comes when all cards have answered, or at the deadline. Cards that come and go are seen within a
     tick. A crashed reader is replaced. close() ends it at once, also while a card hangs; nobody waits for the kernel.
@@ -54,6 +54,7 @@ class Monitor:
         deadline: float = 1.0,
         slow_interval: float = 5.0,
         slow: bool = False,
+        processes: bool | str = False,
     ) -> None:
         self._root, self._origin = resolve_root(root)
         self._keys = check_keys(devices)
@@ -61,6 +62,7 @@ class Monitor:
         self._deadline = deadline
         self._slow_every = max(1, round(slow_interval / interval))
         self._slow = lib.DTK_TIER_STATIC | slow * lib.DTK_TIER_SLOW
+        self._processes = scan_flags(processes)
         self._callbacks: list[Callable[[Snapshot], None]] = []
         self._changed = threading.Condition()
         self._snapshot: Snapshot | None = None
@@ -132,7 +134,7 @@ class Monitor:
 
     def _run(self) -> None:
         try:
-            watch = _Watch(self._root, self._origin, self._keys, self._interval, self._deadline)
+            watch = _Watch(self._root, self._origin, self._keys, self._interval, self._deadline, self._processes)
             with contextlib.closing(watch):
                 watch.start(self._slow, self._slow_every)
                 while not self._closed:
@@ -157,9 +159,11 @@ class Monitor:
 class _Watch:
     """The reader of a Monitor and what is known through it: one step at a time, in one thread."""
 
-    def __init__(self, root: str, origin: str, keys: list[str], interval: float, deadline: float) -> None:
+    def __init__(
+        self, root: str, origin: str, keys: list[str], interval: float, deadline: float, processes: int
+    ) -> None:
         self._root, self._origin, self._keys = root, origin, keys
-        self._interval, self._deadline = interval, deadline
+        self._interval, self._deadline, self._processes = interval, deadline, processes
         self._reader: Reader | None = None
         self._assembly = Assembly(root, origin)
         self._published = 0  # the last tick of this reader that made a snapshot
@@ -245,6 +249,7 @@ class _Watch:
             slow_every=self._slow_every,
             devices=self._keys,
             without=sorted(self._hung),
+            processes=self._processes,
         )
 
     def _replace(self, hung: Sequence[str]) -> Snapshot | None:

@@ -1,6 +1,6 @@
 """Reader: the process dtk-reader, and the frames that it writes. For snapshot.py and monitor.py.
 
-What may hang or crash happens in that process. Nobody ever waits for it: it is killed, and goes when the kernel lets it.
+What may hang or crash happens in that process. Nobody waits for it: it is killed, and goes when the kernel lets it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["Crash", "Frame", "Reader"]
 
 # reader.h
-MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 1, 1 << 20
-HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED = range(1, 13)
+MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 1, 64 << 20
+HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED, PROCESSES = range(1, 14)
+PROCESSES_SLOT = -2
 _HEADER = struct.Struct("=IHHIiQ")
-_HELLO = struct.Struct("=6I")
+_HELLO = struct.Struct("=9I")
 
 PROGRAM = os.path.join(os.path.dirname(_dtk.__file__), "bin", "dtk-reader")
 
@@ -44,8 +45,8 @@ class Reader:
     """One dtk-reader.
 
     root: absolute. tiers: of a tick, and `slow` those asked besides in every `slow_every`-th. interval: seconds between
-    ticks, None to read once. devices: keys of the devices to read, all without. without: addresses of cards that are not
-    touched. Raises LibraryError when it cannot be started.
+    ticks, None to read once. devices: keys of the devices to read, all without. without: addresses of cards not to
+    touch. processes: DTK_SCAN_* to look for processes too. Raises LibraryError when it cannot be started.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Reader:
         slow_every: int = 0,
         devices: Sequence[str] = (),
         without: Sequence[str] = (),
+        processes: int = 0,
     ) -> None:
         reap()
         arguments = [PROGRAM, "--root", root, "--tiers", str(tiers)]
@@ -67,6 +69,8 @@ class Reader:
             arguments += ["--device", key]
         for bdf in without:
             arguments += ["--without", bdf]
+        if processes:
+            arguments += ["--processes", str(processes)]
         if is_debugging():
             arguments.append("--debug")
         self._buffer = bytearray()
@@ -95,7 +99,7 @@ class Reader:
         try:
             while len(self._buffer) - at >= _HEADER.size:
                 magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
-                if magic != MAGIC or version != VERSION or not HELLO <= kind <= CHANGED or length > LENGTH_MAX:
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= PROCESSES or length > LENGTH_MAX:
                     raise Crash("dtk-reader wrote what is no frame")
                 end = at + _HEADER.size + length
                 if end > len(self._buffer):
@@ -112,7 +116,8 @@ class Reader:
             del self._buffer[:at]
 
     def _greet(self, payload: bytes) -> None:
-        sizes = [ffi.sizeof(name) for name in ("dtk_value", "dtk_info", "dtk_system_info", "dtk_probe")]
+        structs = ("value", "info", "system_info", "probe", "scan", "process", "usage")
+        sizes = [ffi.sizeof(f"dtk_{name}") for name in structs]
         if len(payload) != _HELLO.size or [*_HELLO.unpack(payload)] != [lib.DTK_API_VERSION, metrics.COUNT, *sizes]:
             raise Crash("dtk-reader is of another version than dtk")
         self._greeted = True

@@ -8,7 +8,7 @@ import time
 
 from . import metrics, reader
 from ._native import ffi, lib
-from .errors import Error, LibraryError, Timeout
+from .errors import Error, LibraryError, Timeout, from_status
 from .identity import Identity, strings
 from .metrics import text
 from .reader import Crash, Reader
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ._native._dtk import CData
+    from .process import ProcessTable
 
 __all__ = ["Reading", "Snapshot", "take_snapshot"]
 
@@ -64,10 +65,11 @@ class Snapshot:
     timestamp: Unix seconds; monotonic: the same by time.monotonic(). root: of the machine. system: SystemInfo.
     devices: those that were asked for, by index. cards: the physical cards of these; a whole card is the same Reading
     in both. probe: what there is instead, when the machine has no device at all, else None.
-    warnings: (code, text) of what was odd although there are values.
+    processes: what uses the devices, when that was asked for; None also when it was not known by the deadline, which is
+    a warning then. warnings: (code, text) of what was odd although there are values.
     """
 
-    __slots__ = ("cards", "devices", "monotonic", "probe", "root", "system", "timestamp", "warnings")
+    __slots__ = ("cards", "devices", "monotonic", "probe", "processes", "root", "system", "timestamp", "warnings")
 
     def __init__(
         self,
@@ -76,18 +78,22 @@ class Snapshot:
         devices: Iterable[Reading],
         cards: Iterable[Reading],
         probe: Probe | None,
+        processes: ProcessTable | None,
         timestamp: float,
         monotonic: float,
+        warnings: Iterable[tuple[str, str]] = (),
     ) -> None:
         self.root = root
         self.system = system
         self.devices = tuple(devices)
         self.cards = tuple(cards)
         self.probe = probe
+        self.processes = processes
         self.timestamp = timestamp
         self.monotonic = monotonic
         readings = dict.fromkeys((*self.cards, *self.devices))
-        self.warnings = tuple(dict.fromkeys(warning for reading in readings for warning in reading.sample.warnings))
+        odd = (warning for reading in readings for warning in reading.sample.warnings)
+        self.warnings = (*warnings, *dict.fromkeys(odd))
 
     @property
     def stale(self) -> tuple[Reading, ...]:
@@ -125,6 +131,8 @@ class Assembly:
         self.began = 0.0  # when, by time.monotonic()
         self.done = 0  # the last that is done
         self.changed = False
+        self.scan: tuple[CData, CData, CData] | None = None  # the last dtk_scan, its processes and usages
+        self.scan_asked = 0.0  # when processes were asked for and not yet told; 0 when they were
 
     def take(self, kind: int, slot: int, tick: int, payload: bytes) -> None:
         """Take a frame. Raises Crash for one that cannot be, and the Error that it tells of."""
@@ -142,6 +150,8 @@ class Assembly:
             self.slots[slot].info = _struct("dtk_info", payload)
         elif kind == reader.TICK:
             self._take_tick(tick, payload)
+        elif kind == reader.PROCESSES:
+            self._take_processes(payload)
         elif kind == reader.DONE:
             self.done = tick
         elif kind == reader.DEVICE:
@@ -166,6 +176,8 @@ class Assembly:
         monotonic, _, count = _TICK.unpack_from(payload)
         asked = set(struct.unpack_from(f"={count}i", payload, _TICK.size))
         self.tick, self.began = tick, monotonic
+        if reader.PROCESSES_SLOT in asked:
+            self.scan_asked = monotonic
         for number, slot in self.slots.items():
             if slot.card in asked:
                 self.slots[number].asked = monotonic
@@ -181,6 +193,18 @@ class Assembly:
         slot.sample = Sample(values, tiers, text(slot.info.bdf), timestamp, monotonic)
         slot.tick = tick
         slot.asked = 0.0
+
+    def _take_processes(self, payload: bytes) -> None:
+        size = ffi.sizeof("dtk_scan")
+        scan = _struct("dtk_scan", payload[:size])
+        processes, usages = ffi.new("dtk_process[]", scan.processes), ffi.new("dtk_usage[]", scan.usages)
+        split = size + ffi.sizeof(processes)
+        if len(payload) != split + ffi.sizeof(usages):
+            raise ValueError
+        ffi.memmove(processes, payload[size:split], ffi.sizeof(processes))
+        ffi.memmove(usages, payload[split:], ffi.sizeof(usages))
+        self.scan = scan, processes, usages
+        self.scan_asked = 0.0
 
     def _error(self, payload: bytes) -> Error:
         status, name = struct.unpack_from("=i252s", payload)
@@ -227,7 +251,22 @@ class Assembly:
         devices = [readings[number] for number, slot in self.slots.items() if slot.is_device]
         cards = [readings[number] for number, slot in self.slots.items() if slot.card == number]
         devices.sort(key=lambda reading: reading.index or 0)
-        return Snapshot(self.root, self.system, devices, cards, self.probe, now, monotonic)
+        table, warnings = self._table(devices, deadline, monotonic)
+        return Snapshot(self.root, self.system, devices, cards, self.probe, table, now, monotonic, warnings)
+
+    def _table(
+        self, devices: list[Reading], deadline: float, now: float
+    ) -> tuple[ProcessTable | None, list[tuple[str, str]]]:
+        """The processes, and what is to be said of them."""
+        if self.scan_asked and (self.scan is None or now - self.scan_asked >= deadline):
+            return None, [("processes_stale", "processes: no answer by the deadline")]
+        if self.scan is None:
+            return None, []
+        from .process import table
+
+        scan, processes, usages = self.scan
+        used = {reading.uuid: reading.sample.memory_used for reading in devices}
+        return table(processes, usages, scan, used), []
 
 
 def take_snapshot(
@@ -237,12 +276,14 @@ def take_snapshot(
     static: bool = True,
     fast: bool = True,
     slow: bool = False,
+    processes: bool | str = False,
     deadline: float = 1.0,
 ) -> Snapshot:
     """One look at a machine, which takes no longer than `deadline` seconds whatever a card does.
 
     root: as for System. devices: keys as for System.match(), none of them for all devices; one device costs one
-    card's reads. static, fast, slow: as for Device.sample(). A machine without cards has a Snapshot without devices.
+    card's reads. static, fast, slow: as for Device.sample(). processes: True or "kfd" for those that compute, "all"
+    also for those that draw, which takes a look at every process. A machine without cards gives no devices.
     Raises DeviceNotFound, InvalidArgument and PermissionDenied as System and System.match() do; LibraryError when
     dtk-reader cannot run; Timeout when not even the cards were known by the deadline.
     """
@@ -255,7 +296,7 @@ def take_snapshot(
     while True:
         assembly = Assembly(path, origin)
         try:
-            with Reader(path, tiers, devices=keys, without=without) as process:
+            with Reader(path, tiers, devices=keys, without=without, processes=scan_flags(processes)) as process:
                 _listen(process, assembly, end, deadline / (2 + len(without)))
         except Crash as crash:
             crashes += 1
@@ -290,6 +331,15 @@ def _listen(process: Reader, assembly: Assembly, end: float, patience: float) ->
 def crashed(crash: Crash) -> LibraryError:
     """The error of a reader that crashed again and again."""
     return LibraryError(str(crash), operation="read", path=reader.PROGRAM, hint="DTK_SMI_DEBUG=1 shows what it says")
+
+
+def scan_flags(processes: bool | str) -> int:
+    """DTK_SCAN_* for what take_snapshot() calls processes."""
+    if processes not in (False, True, "kfd", "all"):
+        raise from_status(lib.DTK_INVALID_ARGUMENT, "processes", repr(processes), 'True, False, "kfd" or "all"')
+    if not processes:
+        return 0
+    return int(lib.DTK_SCAN_KFD | lib.DTK_SCAN_FDINFO) if processes == "all" else int(lib.DTK_SCAN_KFD)
 
 
 def check_keys(devices: Sequence[str | int] | None) -> list[str]:

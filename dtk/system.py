@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ._native._dtk import CData
+    from .process import ProcessTable
 
 __all__ = ["Probe", "System", "SystemInfo", "cards", "device", "devices"]
 
@@ -196,6 +197,22 @@ class System:
 
     def _no_match(self, status: int, key: str) -> Error:
         return key_error(status, key, self.devices())
+
+    def processes(self, source: str = "kfd") -> ProcessTable:
+        """The processes that use devices now, and what each uses.
+
+        source: "kfd": those that compute, and their device memory; KFD tells everybody of all of them. "all": also
+        those that draw or decode, engine times and mapped system memory, from the open files of every process: it takes
+        longer, and other users' files are hidden from everybody but root. Another user's process has what may be seen.
+        A process that only has a card open does not use it. May block for as long as the kernel does when a card is
+        sick; take_snapshot() and Monitor do not. Raises InvalidArgument for another source.
+
+        Source files: sys/class/kfd/kfd/proc; proc/<pid>/{stat,status,cmdline,cgroup}, and for "all"
+        proc/<pid>/{fd,fdinfo}; etc/passwd; all below the root.
+        """
+        from .process import scan
+
+        return scan(self, [device.uuid for device in self.devices()], source)
 
     # ---- the machine as a whole ----
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_metrics_model import REVISIONS, kernel_fields, possible
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from machines import CORPUS
 from native_library import FAILED, NOT_FOUND, SOURCES, compile_c, library
 
-from dtk.sim.gpu_metrics import LAYOUTS, pack
+from dtk.sim.gpu_metrics import pack
 
 U64_MAX, U32_MAX = 2**64 - 1, 2**32 - 1
 BLANKS = st.text(" \t\r\n", max_size=3)
@@ -122,7 +123,10 @@ def test_leading_f64_is_the_nearest_double(digits: int, decimals: int, rest: str
         (b".5", MALFORMED),
         (b"", MALFORMED),
         (b"1000000000000000", MALFORMED),
+        (b"100000000000000.0", MALFORMED),
+        (b"0." + b"0" * 22, 0.0),
         (b"0." + b"0" * 23, MALFORMED),
+        (b"2.5a", 2.5),
     ],
 )
 def test_leading_f64(text: bytes, value: Any) -> None:
@@ -167,6 +171,7 @@ def test_levels(lines: list[tuple[str, int, bool]], unit: str, ended: bool) -> N
         b"0: 500Mhz **\n",
         b"0 500Mhz\n",
         b": 500Mhz\n",
+        b"a: 500Mhz\n",
         b"0: Mhz\n",
         b"0: -5Mhz\n",
         b"0: 99999999999999999999Mhz\n",
@@ -353,6 +358,7 @@ def test_text(text: bytes, size: int) -> None:
 def test_text_takes_the_first_line() -> None:
     assert string("text", b"  Instinct MI210 \r\nmore\n", 64) == b"Instinct MI210"
     assert string("text", b"\nmore\n", 64) == MALFORMED
+    assert string("text", b"\0", 64) == MALFORMED
     assert string("text", "华为".encode(), 6) == "华".encode()
 
 
@@ -402,11 +408,11 @@ def test_fuzz(tmp_path: Path) -> None:
         Path(__file__).parent / "native" / "fuzz.c",
         *SOURCES,
     )
-    revisions = [(int(name[1]), int(name[3])) for name in LAYOUTS if name.startswith("v")] + [(1, 9)]
     seeds = []
-    for revision in revisions:
+    for revision in REVISIONS:
         seeds.append(tmp_path / "{}.{}.bin".format(*revision))
-        seeds[-1].write_bytes(pack(*revision, {"average_gfx_activity": 50}))
+        values = {name: possible(name, revision) for name in kernel_fields(revision)}
+        seeds[-1].write_bytes(pack(*revision, values))
     seeds += sorted((CORPUS / "gpu_metrics").glob("*.bin"))
     done = subprocess.run([program, "200000", *seeds], capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -37,6 +37,15 @@
 #define DTK_OPEN_DEBUG ...
 #define DTK_OPEN_NO_OPENAT2 ...
 
+#define DTK_SCAN_KFD ...
+#define DTK_SCAN_FDINFO ...
+#define DTK_SCAN_FULL ...
+#define DTK_HIDDEN_DENIED ...
+#define DTK_HIDDEN_HIDEPID ...
+#define DTK_HIDDEN_NAMESPACE ...
+#define DTK_ENGINE_COUNT ...
+#define DTK_ENGINE_ROOM 8
+
 uint32_t dtk_api_version(void);
 
 const char *dtk_status_name(int status);
@@ -169,3 +178,64 @@ typedef struct dtk_firmware {
 } dtk_firmware;
 
 int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t size, size_t count);
+
+const char *dtk_engine_name(int engine);
+
+typedef struct dtk_process {
+    int32_t pid;
+    int32_t parent;
+    int32_t ns_pid;
+    int32_t host_pid;
+    int64_t uid;
+    uint64_t start_ticks;
+    double start_time;
+    uint8_t status;
+    char state;
+    uint8_t command_cut;
+    uint8_t reserved[5];
+    char name[64];
+    char user[32];
+    char command[256];
+    char container[72];
+    char runtime[16];
+    char pod[40];
+    char slurm_job[16];
+    char slurm_step[16];
+    char unit[64];
+} dtk_process;
+
+typedef struct dtk_usage {
+    int32_t process;
+    int32_t device;
+    uint32_t sources;
+    int32_t queues;
+    char uuid[32];
+    dtk_value vram;
+    dtk_value gtt;
+    dtk_value cu_count;
+    dtk_value sdma;
+    dtk_value evicted;
+    dtk_value engine[DTK_ENGINE_ROOM];
+} dtk_usage;
+
+typedef struct dtk_scan {
+    int32_t processes;
+    int32_t usages;
+    int32_t hidden;
+    uint32_t hidden_reasons;
+    int32_t full;
+    int32_t truncated;
+    uint8_t kfd, fdinfo;
+    uint8_t reserved[6];
+} dtk_scan;
+
+typedef struct dtk_tracker dtk_tracker;
+
+int dtk_tracker_open(dtk_system *system, dtk_tracker **ret);
+
+void dtk_tracker_close(dtk_tracker *tracker);
+
+int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret, size_t size);
+
+int dtk_tracker_processes(const dtk_tracker *tracker, dtk_process *ret, size_t size, size_t count);
+int dtk_tracker_usages(const dtk_tracker *tracker, dtk_usage *ret, size_t size, size_t count);

@@ -115,5 +115,51 @@ int main(void)
     FIELD(dtk_firmware, name, 0);
     FIELD(dtk_firmware, version, 24);
 
+    SIZE(dtk_process, 624);
+    FIELD(dtk_process, pid, 0);
+    FIELD(dtk_process, parent, 4);
+    FIELD(dtk_process, ns_pid, 8);
+    FIELD(dtk_process, host_pid, 12);
+    FIELD(dtk_process, uid, 16);
+    FIELD(dtk_process, start_ticks, 24);
+    FIELD(dtk_process, start_time, 32);
+    FIELD(dtk_process, status, 40);
+    FIELD(dtk_process, state, 41);
+    FIELD(dtk_process, command_cut, 42);
+    FIELD(dtk_process, reserved, 43);
+    FIELD(dtk_process, name, 48);
+    FIELD(dtk_process, user, 112);
+    FIELD(dtk_process, command, 144);
+    FIELD(dtk_process, container, 400);
+    FIELD(dtk_process, runtime, 472);
+    FIELD(dtk_process, pod, 488);
+    FIELD(dtk_process, slurm_job, 528);
+    FIELD(dtk_process, slurm_step, 544);
+    FIELD(dtk_process, unit, 560);
+
+    SIZE(dtk_usage, 256);
+    FIELD(dtk_usage, process, 0);
+    FIELD(dtk_usage, device, 4);
+    FIELD(dtk_usage, sources, 8);
+    FIELD(dtk_usage, queues, 12);
+    FIELD(dtk_usage, uuid, 16);
+    FIELD(dtk_usage, vram, 48);
+    FIELD(dtk_usage, gtt, 64);
+    FIELD(dtk_usage, cu_count, 80);
+    FIELD(dtk_usage, sdma, 96);
+    FIELD(dtk_usage, evicted, 112);
+    FIELD(dtk_usage, engine, 128);
+
+    SIZE(dtk_scan, 32);
+    FIELD(dtk_scan, processes, 0);
+    FIELD(dtk_scan, usages, 4);
+    FIELD(dtk_scan, hidden, 8);
+    FIELD(dtk_scan, hidden_reasons, 12);
+    FIELD(dtk_scan, full, 16);
+    FIELD(dtk_scan, truncated, 20);
+    FIELD(dtk_scan, kfd, 24);
+    FIELD(dtk_scan, fdinfo, 25);
+    FIELD(dtk_scan, reserved, 26);
+
     return changed;
 }

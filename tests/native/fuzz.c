@@ -97,6 +97,81 @@ static void drive_number_after(const char *text, size_t len)
     free(name);
 }
 
+/* Terminated within its room, and fit to print. */
+static void check_string(const char *string, size_t size)
+{
+    CHECK(memchr(string, '\0', size));
+    for (const char *c = string; *c; c++)
+        CHECK((unsigned char)*c >= 0x20 && *c != 0x7f);
+}
+
+#define CHECK_STRING(array) check_string(array, sizeof array)
+
+static void drive_process_stat(const char *text, size_t len)
+{
+    struct process_stat ret, before;
+    memset(&ret, 0x5a, sizeof ret);
+    memcpy(&before, &ret, sizeof ret);
+    int status = parse_process_stat(text, len, &ret);
+    check_status(status, &ret, &before, sizeof ret);
+    if (status == 0) {
+        CHECK_STRING(ret.name);
+        CHECK(ret.parent >= 0 && ret.state > ' ');
+    }
+}
+
+static void drive_process_status(const char *text, size_t len)
+{
+    struct process_status ret = {-7, -7}, before = ret;
+    int status = parse_process_status(text, len, &ret);
+    check_status(status, &ret, &before, sizeof ret);
+    CHECK(status != 0 || (ret.uid >= 0 && ret.uid <= UINT32_MAX && ret.ns_pid >= -1));
+}
+
+static void drive_cgroup(const char *text, size_t len)
+{
+    struct process_group ret, before;
+    memset(&ret, 0x5a, sizeof ret);
+    memcpy(&before, &ret, sizeof ret);
+    int status = parse_cgroup(text, len, &ret);
+    check_status(status, &ret, &before, sizeof ret);
+    if (status == 0) {
+        CHECK_STRING(ret.container);
+        CHECK_STRING(ret.runtime);
+        CHECK_STRING(ret.pod);
+        CHECK_STRING(ret.slurm_job);
+        CHECK_STRING(ret.slurm_step);
+        CHECK_STRING(ret.unit);
+    }
+}
+
+static void drive_fdinfo(const char *text, size_t len)
+{
+    struct fdinfo ret, before;
+    memset(&ret, 0x5a, sizeof ret);
+    memcpy(&before, &ret, sizeof ret);
+    int status = parse_fdinfo(text, len, &ret);
+    check_status(status, &ret, &before, sizeof ret);
+    CHECK(status != 0 || ret.engines >> ENGINES == 0);
+}
+
+static void drive_command(const char *text, size_t len)
+{
+    char ret[24] = "before", before[24] = "before";
+    bool cut = false;
+    int status = parse_command(text, len, ret, sizeof ret, &cut);
+    check_status(status, ret, before, sizeof ret);
+    CHECK_STRING(ret);
+    CHECK(status != 0 || len >= strlen(ret));
+}
+
+static void drive_user(const char *text, size_t len)
+{
+    char ret[8] = "before", before[8] = "before";
+    check_status(parse_user(text, len, 1000, ret, sizeof ret), ret, before, sizeof ret);
+    CHECK_STRING(ret);
+}
+
 static void check_value(const struct table_value *value, double least, double most)
 {
     CHECK(!value->valid || (isfinite(value->f64) && value->f64 >= least && value->f64 <= most));
@@ -149,6 +224,23 @@ static const struct {
     {drive_text,
      {"Instinct MI210\n", "  \xe5\x8d\x8e\xe4\xb8\xba \xf0\x9f\x90\x8d\x1b[31m\xc2\x9b\xff ", "\xed\xa0\x80\xc0\x80"}},
     {drive_number_after, {"card128", "card4294967295", "renderD128"}},
+    {drive_process_stat,
+     {"4711 (a) b) R 1 4711 1 0 -1 4194304 0 0 0 0 1 2 0 0 20 0 1 0 123456 0 0\n",
+      "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0 18446744073709551615\n"}},
+    {drive_process_status,
+     {"Name:\tx\nUid:\t0\t1000\t0\t0\nNSpid:\t4711\t12\n", "Uid:\t4294967295\t4294967295\t0\t0\nNSpid:\t1\n"}},
+    {drive_cgroup,
+     {"12:devices:/kubepods/burstable/pod01234567-89ab-cdef-0123-456789abcdef/"
+      "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n1:name=systemd:/system.slice/a.service\n",
+      "0::/system.slice/slurmstepd.scope/job_1234/step_batch/user/task_0\n",
+      "0::/machine.slice/libpod-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope/container\n",
+      "4:cpu:/lxc.payload.name/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice:cri-containerd:0123\n"}},
+    {drive_fdinfo,
+     {"pos:\t0\ndrm-client-id:\t42\ndrm-pdev:\t0000:43:00.0\npasid:\t32770\ndrm-memory-vram:\t12 KiB\n"
+      "drm-resident-vram:\t16 MiB\ndrm-engine-gfx:\t18446744073709551615 ns\ndrm-engine-gfx:\t1 ns\n",
+      "drm-resident-gtt:\t18446744073709551615 KiB\ndrm-engine-enc_1:\t5 ns\nvram mem:\t8 kB\ngtt mem:\t0\n"}},
+    {drive_command, {"a b\n", " -c \xe5\x8d\x8e\xe4\xb8\xba\xe5\x8d\x8e\xe4\xb8\xba\xe5\x8d\x8e\xe4\xb8\xba"}},
+    {drive_user, {"root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n", "averylongname:x:1000:1::/:\n"}},
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

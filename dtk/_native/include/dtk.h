@@ -271,7 +271,7 @@ typedef struct dtk_system_info {
     int32_t live;        /* 1: the root is this machine's */
     char hostname[256];  /* proc/sys/kernel/hostname below the root; "" unknown */
     char driver[4][16];  /* drivers that hold a card, "" past the last */
-    char version[4][64]; /* their sys/module/<driver>/version, else the kernel's release; "" unknown */
+    char version[4][64]; /* their sys/module/<driver>/version, else amdgpu's is the kernel's; "" unknown */
 } dtk_system_info;
 
 /* What is known of the machine as a whole. `size` is sizeof(dtk_system_info). */
@@ -363,6 +363,112 @@ typedef struct dtk_firmware {
 /* Firmware versions, at most `count` into `ret`, each `size` bytes; returns how many there are.
  * Source files: fw_version/<name>_fw_version. Errors: as dtk_device_ecc(). */
 DTK_API int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t size, size_t count);
+
+/* ---- Processes ---- */
+
+/* Where a tracker looks, and what a reading of a dtk_usage came from. */
+#define DTK_SCAN_KFD 0x1u    /* compute: sys/class/kfd/kfd/proc. Every user may read it */
+#define DTK_SCAN_FDINFO 0x2u /* graphics, video and compute: proc/<pid>/fdinfo, which the owner and root may read */
+#define DTK_SCAN_FULL 0x4u   /* look at every process anew, and not only when that is due */
+
+/* Why processes may be hidden: bits of dtk_scan.hidden_reasons. */
+#define DTK_HIDDEN_DENIED 0x1u    /* descriptors of other users' processes: only they and root may look at them */
+#define DTK_HIDDEN_HIDEPID 0x2u   /* proc is mounted with hidepid and does not even list them */
+#define DTK_HIDDEN_NAMESPACE 0x4u /* proc is that of a PID namespace and lists only what is in it */
+
+enum dtk_engine {
+    DTK_ENGINE_GFX = 0,
+    DTK_ENGINE_COMPUTE = 1, /* without the queues of KFD, which nobody counts */
+    DTK_ENGINE_DMA = 2,
+    DTK_ENGINE_DECODE = 3,
+    DTK_ENGINE_ENCODE = 4,
+    DTK_ENGINE_JPEG = 5,
+    DTK_ENGINE_VPE = 6, /* video processing */
+    DTK_ENGINE_COUNT = 7
+};
+#define DTK_ENGINE_ROOM 8
+
+/* Name of an engine: "gfx", "compute", "dma", "decode", "encode", "jpeg", "vpe"; NULL when there is no such number. */
+DTK_API const char *dtk_engine_name(int engine);
+
+/* A process that uses a card. Numbers that are not known are -1, strings that are not known are empty. */
+typedef struct dtk_process {
+    int32_t pid;          /* as the root's proc numbers it; unless `status` is OK or DENIED, as KFD does: the host's */
+    int32_t parent;       /* pid of its parent */
+    int32_t ns_pid;       /* in its own PID namespace, when that is not the one of the root's proc */
+    int32_t host_pid;     /* as KFD numbers it; -1 also for a process that KFD does not know */
+    int64_t uid;          /* effective user */
+    uint64_t start_ticks; /* start in clock ticks since boot; with the pid it names a process. 0 not known */
+    double start_time;    /* the same in Unix seconds */
+    uint8_t status;       /* enum dtk_status: OK; DENIED this user may not look at it; GONE it has ended and KFD still
+                             holds it; UNSUPPORTED the root has no proc, or that of another PID namespace; FAILED */
+    char state;           /* R, S, D, Z, T, t, I as in proc; 0 not known */
+    uint8_t command_cut;  /* 1: `command` is the beginning of a longer one */
+    uint8_t reserved[5];  /* 0 */
+    char name[64];
+    char user[32];       /* name of uid in etc/passwd below the root */
+    char command[256];   /* arguments with blanks between; "" for a kernel thread or a zombie */
+    char container[72];  /* id, mostly 64 hexadecimal digits */
+    char runtime[16];    /* of the container: "docker", "containerd", "crio", "podman", "lxc" */
+    char pod[40];        /* uid of its Kubernetes pod */
+    char slurm_job[16];  /* "1234" */
+    char slurm_step[16]; /* "0", "batch", "extern" */
+    char unit[64];       /* innermost systemd service or scope */
+} dtk_process;
+
+/* What one process uses of one device. In each reading `source` is DTK_SCAN_KFD or DTK_SCAN_FDINFO. Statuses: OK;
+ * UNSUPPORTED none of the places that were asked has it; DENIED; FAILED. Type: u64. */
+typedef struct dtk_usage {
+    int32_t process;    /* index among the processes of the same scan */
+    int32_t device;     /* index of the device when the scan began */
+    uint32_t sources;   /* where it was seen: DTK_SCAN_KFD | DTK_SCAN_FDINFO */
+    int32_t queues;     /* compute queues; -1 not known */
+    char uuid[32];      /* of the device */
+    dtk_value vram;     /* B of device memory */
+    dtk_value gtt;      /* B of system memory mapped for the device */
+    dtk_value cu_count; /* compute units with at least one wave, at this instant */
+    dtk_value sdma;     /* ns of copying by the queues of KFD, since the process began to use the device */
+    dtk_value evicted;  /* ms for which its queues were evicted, since then */
+    dtk_value engine[DTK_ENGINE_ROOM]; /* ns of work, since its files were opened; by enum dtk_engine */
+} dtk_usage;
+
+/* A scan as a whole. */
+typedef struct dtk_scan {
+    int32_t processes;       /* rows of dtk_tracker_processes() */
+    int32_t usages;          /* rows of dtk_tracker_usages() */
+    int32_t hidden;          /* processes that may use a card unseen, since their descriptors may not be looked at */
+    uint32_t hidden_reasons; /* DTK_HIDDEN_* bits; set also where nobody can tell how many */
+    int32_t full;            /* 1: every process was looked at; 0: new ones and known users */
+    int32_t truncated;       /* 1: there is more of something than this library takes; rows may be missing */
+    uint8_t kfd, fdinfo;     /* enum dtk_status of each place: OK; UNSUPPORTED it is not there or was not asked; DENIED;
+                                FAILED */
+    uint8_t reserved[6];     /* 0 */
+} dtk_scan;
+
+/* Finds the processes that use the devices of a system, again and again; it remembers which ones do not, to leave them
+ * out until they are due. One call a tracker at a time. Close it before its system. Errors: NO_MEMORY. */
+typedef struct dtk_tracker dtk_tracker;
+DTK_API int dtk_tracker_open(dtk_system *system, dtk_tracker **ret);
+
+/* Free a tracker. NULL is ignored. */
+DTK_API void dtk_tracker_close(dtk_tracker *tracker);
+
+/* Look for processes in some places (DTK_SCAN_*) and keep what was found until the next scan. Returns 0, also when
+ * nothing could be seen: `ret`, which may be NULL, says why. A process that ends meanwhile is left out. A process that
+ * only has a card open, with no queue, no memory and no work done, does not use it.
+ * Every process is looked at in the first scan, with DTK_SCAN_FULL, and when it is due: every 5 s, or less often where
+ * that takes more than a tenth of a second. In between, new processes, known users and those of KFD.
+ * Memory is the larger of what KFD and fdinfo tell, since KFD's is part of fdinfo's. Files that several processes share
+ * count for the oldest of them. Nothing but text files is opened.
+ * Source files: sys/class/kfd/kfd/proc/<pid>/{vram_<gpu_id>,sdma_<gpu_id>,pasid,stats_<gpu_id>/{cu_occupancy,
+ * evicted_ms},queues/<n>/gpuid}; proc/<pid>/{fd,fdinfo/<n>,stat,status,cmdline,cgroup}; proc/stat; etc/passwd.
+ * Errors: INVALID_ARGUMENT no place or an unknown flag; NO_MEMORY, then there are no rows. */
+DTK_API int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret, size_t size);
+
+/* The processes of the last scan, by pid, and what each uses, in the order of processes and devices; at most `count`
+ * into `ret`, each `size` bytes. Return how many there are. */
+DTK_API int dtk_tracker_processes(const dtk_tracker *tracker, dtk_process *ret, size_t size, size_t count);
+DTK_API int dtk_tracker_usages(const dtk_tracker *tracker, dtk_usage *ret, size_t size, size_t count);
 
 #ifdef __cplusplus
 }

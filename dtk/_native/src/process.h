@@ -11,7 +11,14 @@
 #include "backend.h"
 
 /* More than any machine has; a hostile tree must not cost all memory. */
-enum { PIDS_MAX = 131072, ROWS_MAX = 65536, CLIENTS_MAX = 65536, DESCRIPTORS_MAX = 65536, QUEUES_MAX = 4096 };
+enum {
+    PIDS_MAX = 131072,
+    PROCESSES_MAX = 16384,
+    ROWS_MAX = 65536,
+    CLIENTS_MAX = 65536,
+    DESCRIPTORS_MAX = 65536,
+    QUEUES_MAX = 4096
+};
 
 /* A device as processes name it: a copy, since a scan must not hold the list of devices still. */
 struct target {
@@ -70,22 +77,22 @@ struct user_name {
 struct dtk_tracker {
     struct dtk_system *system;
     const struct root *root;
-    int proc, kfd; /* directories during a scan; -1 not there */
+    int proc, kfd;   /* directories during a scan; -1 not there */
     bool namespaced; /* proc is that of a PID namespace, in which KFD's pids mean nothing */
     bool hidepid;    /* proc does not list the processes of others */
     bool kernel_threads_known;
-    int status; /* of the scan: 0 or a negative status */
+    int status;                           /* of the scan: 0 or a negative status */
     double boot_time, full_at, full_took; /* s; boot_time is 0 while not known, full_at is CLOCK_MONOTONIC */
     dtk_scan scan;
 
-    struct list targets;                    /* struct target */
-    struct list kfd_entries, kfd_before;    /* struct kfd_entry, by pid; of this scan and of the one before */
-    struct list seen, seen_before;          /* struct seen, by pid */
-    struct list clients, clients_before;    /* struct client */
+    struct list targets;                     /* struct target */
+    struct list kfd_entries, kfd_before;     /* struct kfd_entry, by pid; of this scan and of the one before */
+    struct list seen, seen_before;           /* struct seen, by pid */
+    struct list clients, clients_before;     /* struct client */
     struct list processes, processes_before; /* dtk_process, by pid */
-    struct list rows;                       /* struct row */
-    struct list users;                      /* struct user_name */
-    struct list kernel_threads;             /* int32_t */
+    struct list rows;                        /* struct row */
+    struct list users;                       /* struct user_name */
+    struct list kernel_threads;              /* int32_t */
     char text[READ_MAX];
 };
 

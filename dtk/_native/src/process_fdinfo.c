@@ -1,6 +1,7 @@
 /* Processes with open files of cards: proc/<pid>/fd tells which files are a card's, fdinfo what they hold. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -137,7 +138,7 @@ static void add_client(struct look *look, int target, const struct fdinfo *info)
     *client = (struct client){.pid = look->pid, .target = target, .start_ticks = look->start_ticks, .info = *info};
     /* Drivers before Linux 5.19 number no clients. There is one address space for each, and that has a number; else
      * each file counts for itself. Real numbers do not reach these. */
-    client->id = info->has_client                   ? info->client
+    client->id = info->has_client                     ? info->client
                  : info->has_pasid && info->pasid > 0 ? 1ULL << 62 | info->pasid
                                                       : 1ULL << 63 | (uint64_t)tracker->clients.count;
 }

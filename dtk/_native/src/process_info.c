@@ -1,5 +1,6 @@
 /* Who a process is: proc/<pid>/{stat,status,cmdline,cgroup} and etc/passwd, below the root. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -220,6 +221,19 @@ static uint8_t status_without_stat(const struct dtk_tracker *tracker, int error)
     return status_of_error(error);
 }
 
+/* hidepid=1 lets everybody see whose a process is, and no more. */
+static void read_owner(struct dtk_tracker *tracker, dtk_process *process)
+{
+    char path[16];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%d", process->pid);
+    if (tracker->system->live && fstatat(tracker->proc, path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        process->uid = st.st_uid;
+        snprintf(process->user, sizeof process->user, "%s", name_of_user(tracker, process->uid));
+    }
+}
+
 static void read_process(struct dtk_tracker *tracker, bool known_to_kfd, dtk_process *process)
 {
     struct process_stat stat, again;
@@ -227,6 +241,8 @@ static void read_process(struct dtk_tracker *tracker, bool known_to_kfd, dtk_pro
 
     if (error) {
         process->status = status_without_stat(tracker, error);
+        if (process->status == DTK_DENIED)
+            read_owner(tracker, process);
     } else if (known_to_kfd && is_of_another(tracker, process->pid, stat.start_ticks)) {
         process->status = DTK_GONE;
     } else {

@@ -1,6 +1,7 @@
 /* Processes that KFD knows: sys/class/kfd/kfd/proc, a directory each, with files for every card. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,7 +10,7 @@
 /* Hygon's out-of-tree driver names the class kcd in places. */
 static const char *const classes[] = {"sys/class/kfd/kfd", "sys/class/kcd/kcd"};
 
-/* Opens `directory` of the driver, which a link leads to. Returns a descriptor or a negative errno. */
+/* A descriptor of the directory of processes, which a link leads to, or a negative errno. */
 static int open_kfd(const struct root *root)
 {
     char path[ROOT_PATH_MAX];
@@ -79,7 +80,8 @@ static void count_queues(struct dtk_tracker *tracker, int directory, int32_t *co
 
 /* ---- One process ---- */
 
-static dtk_value read_of_gpu(struct dtk_tracker *tracker, int directory, const char *format, const struct target *target)
+static dtk_value read_of_gpu(struct dtk_tracker *tracker, int directory, const char *format,
+                             const struct target *target)
 {
     char name[64];
 

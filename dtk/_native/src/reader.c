@@ -1,6 +1,7 @@
 /* dtk-reader: reads cards for a program that must not hang. A thread for each card; see reader.h for what it writes.
  *
- *   dtk-reader --root DIR --tiers N [--interval MS [--slow N EVERY]] [--device KEY]... [--without BDF]... [--debug]
+ *   dtk-reader --root DIR --tiers N [--interval MS [--slow N EVERY]] [--device KEY]... [--without BDF]...
+ *              [--processes FLAGS] [--debug]
  *
  * Without --interval it reads once. It ends when its standard input does: whoever started it is gone. */
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,12 +31,14 @@ struct options {
     int key_count;
     const char *without[CARDS_MAX];
     int without_count;
+    uint32_t processes; /* DTK_SCAN_*, 0 none */
     uint64_t flags;
 };
 
-/* A card, and those of its partitions that were asked for. Its thread holds it while `asked`. */
+/* A card, and those of its partitions that were asked for; or the processes. Its thread holds it while `asked`. */
 struct card {
-    struct dtk_device *device;
+    struct dtk_device *device; /* NULL: the processes */
+    dtk_tracker *tracker;
     struct dtk_device *partitions[64];
     int slot, partition_count;
     bool asked;
@@ -50,59 +52,20 @@ static struct card cards[CARDS_MAX];
 static int card_count;
 static int answered; /* an eventfd, written when a card has answered */
 static pthread_mutex_t ask_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t write_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Frames ---- */
-
-/* Nobody reads any more: there is nothing left to do. */
-static void write_all(struct iovec *parts, int count)
-{
-    while (count > 0) {
-        ssize_t put = writev(STDOUT_FILENO, parts, count);
-
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            _exit(1);
-        while (count > 0 && (size_t)put >= parts->iov_len) {
-            put -= (ssize_t)parts->iov_len;
-            parts++;
-            count--;
-        }
-        if (count > 0) {
-            parts->iov_base = (char *)parts->iov_base + put;
-            parts->iov_len -= (size_t)put;
-        }
-    }
-}
-
-static void send_frame(enum frame_kind kind, int slot, uint64_t tick, const void *head, size_t head_size,
-                       const void *rest, size_t rest_size)
-{
-    struct frame frame = {.magic = FRAME_MAGIC,
-                          .version = FRAME_VERSION,
-                          .kind = (uint16_t)kind,
-                          .length = (uint32_t)(head_size + rest_size),
-                          .slot = slot,
-                          .tick = tick};
-    struct iovec parts[] = {{&frame, sizeof frame}, {(void *)head, head_size}, {(void *)rest, rest_size}};
-
-    pthread_mutex_lock(&write_lock);
-    write_all(parts, 3);
-    pthread_mutex_unlock(&write_lock);
-}
 
 static void send_error(int status, const char *key)
 {
     struct frame_error error = {.status = status};
 
     snprintf(error.key, sizeof error.key, "%s", key);
-    send_frame(FRAME_ERROR, -1, 0, &error, sizeof error, NULL, 0);
+    frame_send(FRAME_ERROR, -1, 0, &error, sizeof error, NULL, 0);
 }
 
 static void touching(const char *bdf)
 {
-    send_frame(FRAME_TOUCHING, -1, 0, bdf, strlen(bdf), NULL, 0);
+    frame_send(FRAME_TOUCHING, -1, 0, bdf, strlen(bdf), NULL, 0);
 }
 
 static double seconds(clockid_t clock)
@@ -125,9 +88,40 @@ static void read_device(struct dtk_device *device, int slot, const struct card *
     head.time = seconds(CLOCK_REALTIME);
     head.monotonic = seconds(CLOCK_MONOTONIC);
     if (card->tiers & DTK_TIER_STATIC && dtk_device_info(device, &info, sizeof info) == 0)
-        send_frame(FRAME_INFO, slot, card->tick, &info, sizeof info, NULL, 0);
+        frame_send(FRAME_INFO, slot, card->tick, &info, sizeof info, NULL, 0);
     if (dtk_device_sample(device, card->tiers, values, DTK_METRIC_COUNT) == 0)
-        send_frame(FRAME_SAMPLE, slot, card->tick, &head, sizeof head, values, sizeof values);
+        frame_send(FRAME_SAMPLE, slot, card->tick, &head, sizeof head, values, sizeof values);
+}
+
+/* Processes and what they use, as one frame. Nothing is sent when there is no memory for it. */
+static void read_processes(const struct card *card)
+{
+    dtk_scan scan;
+    size_t processes_size, size;
+    char *rows;
+
+    if (dtk_tracker_scan(card->tracker, options.processes, &scan, sizeof scan) != 0)
+        return;
+    processes_size = (size_t)scan.processes * sizeof(dtk_process);
+    size = processes_size + (size_t)scan.usages * sizeof(dtk_usage);
+    rows = malloc(size + 1);
+    if (!rows)
+        return;
+    dtk_tracker_processes(card->tracker, (dtk_process *)rows, sizeof(dtk_process), (size_t)scan.processes);
+    dtk_tracker_usages(card->tracker, (dtk_usage *)(rows + processes_size), sizeof(dtk_usage), (size_t)scan.usages);
+    frame_send(FRAME_PROCESSES, PROCESSES_SLOT, card->tick, &scan, sizeof scan, rows, size);
+    free(rows);
+}
+
+static void read_card(const struct card *card)
+{
+    if (!card->device) {
+        read_processes(card);
+        return;
+    }
+    read_device(card->device, card->slot, card);
+    for (int i = 0; i < card->partition_count; i++)
+        read_device(card->partitions[i], card->slot + 1 + i, card);
 }
 
 static void *serve(void *context)
@@ -141,9 +135,7 @@ static void *serve(void *context)
         while (!card->asked)
             pthread_cond_wait(&card->wake, &ask_lock);
         pthread_mutex_unlock(&ask_lock);
-        read_device(card->device, card->slot, card);
-        for (int i = 0; i < card->partition_count; i++)
-            read_device(card->partitions[i], card->slot + 1 + i, card);
+        read_card(card);
         pthread_mutex_lock(&ask_lock);
         card->asked = false;
         if (write(answered, &one, sizeof one) < 0)
@@ -160,7 +152,7 @@ static int start_thread(struct card *card)
 
     pthread_cond_init(&card->wake, NULL);
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 256 * 1024);
+    pthread_attr_setstacksize(&attributes, 512 * 1024);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     error = pthread_create(&thread, &attributes, serve, card);
     pthread_attr_destroy(&attributes);
@@ -173,7 +165,7 @@ static void send_device(const struct dtk_device *device, int slot, int card_slot
 {
     struct frame_device frame = {.info = device->id, .is_device = is_device, .card_slot = card_slot};
 
-    send_frame(FRAME_DEVICE, slot, 0, &frame, sizeof frame, NULL, 0);
+    frame_send(FRAME_DEVICE, slot, 0, &frame, sizeof frame, NULL, 0);
 }
 
 /* The devices that the keys mean. Of a key that means none, the error comes after all devices, for a helpful text. */
@@ -212,7 +204,7 @@ static void add_card(struct dtk_system *system, struct dtk_device *device, const
         if (partition != device && partition->card == device && selected[i])
             card->partitions[card->partition_count++] = partition;
     }
-    if ((!wanted && card->partition_count == 0) || card_count == CARDS_MAX)
+    if ((!wanted && card->partition_count == 0) || card_count == CARDS_MAX - 1)
         return;
     send_device(device, *slot, *slot, wanted);
     for (int i = 0; i < card->partition_count; i++)
@@ -221,37 +213,52 @@ static void add_card(struct dtk_system *system, struct dtk_device *device, const
     card_count++;
 }
 
+static int add_processes(struct dtk_system *system)
+{
+    struct card *card = &cards[card_count];
+    int status;
+
+    *card = (struct card){.slot = PROCESSES_SLOT};
+    status = dtk_tracker_open(system, &card->tracker);
+    if (status == 0)
+        card_count++;
+    return status;
+}
+
 /* The machine, from HELLO to READY. */
 static int introduce(struct dtk_system **ret)
 {
     const struct enumeration enumeration = {touching, options.without, options.without_count};
-    struct frame_hello hello = {DTK_API_VERSION, DTK_METRIC_COUNT, sizeof(dtk_value), sizeof(dtk_info),
-                                sizeof(dtk_system_info), sizeof(dtk_probe)};
+    struct frame_hello hello = {DTK_API_VERSION,  DTK_METRIC_COUNT,        sizeof(dtk_value),
+                                sizeof(dtk_info), sizeof(dtk_system_info), sizeof(dtk_probe),
+                                sizeof(dtk_scan), sizeof(dtk_process),     sizeof(dtk_usage)};
     dtk_system_info info;
     dtk_probe probe;
     struct dtk_system *system;
     bool *selected;
     int slot = 0, status;
 
-    send_frame(FRAME_HELLO, -1, 0, &hello, sizeof hello, NULL, 0);
+    frame_send(FRAME_HELLO, -1, 0, &hello, sizeof hello, NULL, 0);
     status = system_open(options.root, options.flags, &enumeration, &system);
     if (status != 0) {
         send_error(status, "");
         return status;
     }
     dtk_system_info_get(system, &info, sizeof info);
-    send_frame(FRAME_SYSTEM, -1, 0, &info, sizeof info, NULL, 0);
+    frame_send(FRAME_SYSTEM, -1, 0, &info, sizeof info, NULL, 0);
     if (system->now.devices.count == 0) {
         dtk_system_probe(system, &probe, sizeof probe);
-        send_frame(FRAME_PROBE, -1, 0, &probe, sizeof probe, NULL, 0);
+        frame_send(FRAME_PROBE, -1, 0, &probe, sizeof probe, NULL, 0);
     }
     selected = calloc((size_t)system->now.devices.count + 1, sizeof *selected);
     status = selected ? select_devices(system, selected) : -DTK_NO_MEMORY;
     for (int i = 0; status == 0 && i < system->now.cards.count; i++)
         add_card(system, system->now.cards.at[i], selected, &slot);
     free(selected);
+    if (status == 0 && options.processes && card_count > 0)
+        status = add_processes(system);
     if (status == 0)
-        send_frame(FRAME_READY, -1, 0, NULL, 0, NULL, 0);
+        frame_send(FRAME_READY, -1, 0, NULL, 0, NULL, 0);
     *ret = system;
     return status;
 }
@@ -266,7 +273,7 @@ static void ask_cards(uint64_t tick, uint32_t tiers)
 
     pthread_mutex_lock(&ask_lock);
     for (int i = 0; i < card_count; i++)
-        if (!cards[i].asked && !cards[i].device->left_out)
+        if (!cards[i].asked && !(cards[i].device && cards[i].device->left_out))
             slots[head.count++] = i;
     pthread_mutex_unlock(&ask_lock);
 
@@ -274,7 +281,7 @@ static void ask_cards(uint64_t tick, uint32_t tiers)
 
     for (int i = 0; i < head.count; i++)
         numbers[i] = cards[slots[i]].slot;
-    send_frame(FRAME_TICK, -1, tick, &head, sizeof head, numbers, (size_t)head.count * sizeof numbers[0]);
+    frame_send(FRAME_TICK, -1, tick, &head, sizeof head, numbers, (size_t)head.count * sizeof numbers[0]);
     pthread_mutex_lock(&ask_lock);
     for (int i = 0; i < head.count; i++) {
         struct card *card = &cards[slots[i]];
@@ -311,8 +318,11 @@ static int add_name(void *context, const char *name)
 
 static uint64_t fingerprint(const struct dtk_system *system)
 {
-    static const char *const lists[] = {"sys/bus/pci/drivers/amdgpu", "sys/bus/pci/drivers/radeon",
-                                        "sys/bus/pci/drivers/hydcu", "sys/bus/pci/drivers/hycu", "sys/class/drm",
+    static const char *const lists[] = {"sys/bus/pci/drivers/amdgpu",
+                                        "sys/bus/pci/drivers/radeon",
+                                        "sys/bus/pci/drivers/hydcu",
+                                        "sys/bus/pci/drivers/hycu",
+                                        "sys/class/drm",
                                         "sys/devices/virtual/kfd/kfd/topology/nodes"};
     uint64_t sum = 0;
 
@@ -321,7 +331,7 @@ static uint64_t fingerprint(const struct dtk_system *system)
     for (int i = 0; i < card_count; i++) {
         struct stat st;
 
-        if (fstatat(system->root.fd, cards[i].device->path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        if (cards[i].device && fstatat(system->root.fd, cards[i].device->path, &st, AT_SYMLINK_NOFOLLOW) == 0)
             sum += (uint64_t)st.st_ino * (uint64_t)(2 * i + 3);
     }
     return sum;
@@ -348,7 +358,7 @@ static void run_once(void)
     ask_cards(1, options.tiers);
     while (!have_answered(1))
         wait_for_cards(-1);
-    send_frame(FRAME_DONE, -1, 1, NULL, 0, NULL, 0);
+    frame_send(FRAME_DONE, -1, 1, NULL, 0, NULL, 0);
 }
 
 /* One tick after another at fixed times; those that would come too late are dropped. */
@@ -366,13 +376,13 @@ static void run(const struct dtk_system *system)
         do {
             if (!done && have_answered(tick)) {
                 done = true;
-                send_frame(FRAME_DONE, -1, tick, NULL, 0, NULL, 0);
+                frame_send(FRAME_DONE, -1, tick, NULL, 0, NULL, 0);
             }
             wait_for_cards(next);
             now = (int64_t)(seconds(CLOCK_MONOTONIC) * 1000);
         } while (now < next);
         if (fingerprint(system) != before) {
-            send_frame(FRAME_CHANGED, -1, tick, NULL, 0, NULL, 0);
+            frame_send(FRAME_CHANGED, -1, tick, NULL, 0, NULL, 0);
             return;
         }
         if (now > next + options.interval_ms)
@@ -399,6 +409,8 @@ static int parse_options(int argc, char **argv)
             options.root = value;
         else if (strcmp(name, "--tiers") == 0)
             options.tiers = (uint32_t)atoi(value);
+        else if (strcmp(name, "--processes") == 0)
+            options.processes = (uint32_t)atoi(value);
         else if (strcmp(name, "--interval") == 0)
             options.interval_ms = atoi(value);
         else if (strcmp(name, "--slow") == 0 && i + 1 < argc) {

@@ -5,7 +5,7 @@
  *
  * First HELLO; while cards are looked for, TOUCHING; then SYSTEM, a DEVICE for each device and card, and READY, or
  * ERROR and the end. Then for each tick TICK, INFO and SAMPLE from the cards as they answer, and DONE when all that were
- * asked in the tick have. A card that hangs is not asked again before it answers. CHANGED, and the end, when cards came
+ * asked in the tick have; processes, where they are wanted, are asked like a card. A card that hangs is not asked again before it answers. CHANGED, and the end, when cards came
  * or left. */
 #ifndef DTK_READER_H
 #define DTK_READER_H
@@ -13,21 +13,22 @@
 #include "dtk.h"
 
 #define FRAME_MAGIC 0x524b5444u /* "DTKR" */
-enum { FRAME_VERSION = 1, FRAME_LENGTH_MAX = 1 << 20 };
+enum { FRAME_VERSION = 1, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2 };
 
 enum frame_kind {
-    FRAME_HELLO = 1,    /* struct frame_hello */
-    FRAME_TOUCHING = 2, /* address of the card whose files are read next, as text */
-    FRAME_SYSTEM = 3,   /* dtk_system_info */
-    FRAME_PROBE = 4,    /* dtk_probe: there are no devices */
-    FRAME_DEVICE = 5,   /* struct frame_device; the header's slot is its number from now on */
-    FRAME_READY = 6,    /* nothing: the cards are known */
-    FRAME_ERROR = 7,    /* struct frame_error */
-    FRAME_TICK = 8,     /* struct frame_tick, then the slots that are asked, int32_t each */
-    FRAME_INFO = 9,     /* dtk_info of the slot, with what the driver told */
-    FRAME_SAMPLE = 10,  /* struct frame_sample, then its dtk_values */
-    FRAME_DONE = 11,    /* nothing: all that were asked in the tick have answered */
-    FRAME_CHANGED = 12, /* nothing: cards came or left */
+    FRAME_HELLO = 1,      /* struct frame_hello */
+    FRAME_TOUCHING = 2,   /* address of the card whose files are read next, as text */
+    FRAME_SYSTEM = 3,     /* dtk_system_info */
+    FRAME_PROBE = 4,      /* dtk_probe: there are no devices */
+    FRAME_DEVICE = 5,     /* struct frame_device; the header's slot is its number from now on */
+    FRAME_READY = 6,      /* nothing: the cards are known */
+    FRAME_ERROR = 7,      /* struct frame_error */
+    FRAME_TICK = 8,       /* struct frame_tick, then the slots that are asked, int32_t each */
+    FRAME_INFO = 9,       /* dtk_info of the slot, with what the driver told */
+    FRAME_SAMPLE = 10,    /* struct frame_sample, then its dtk_values */
+    FRAME_DONE = 11,      /* nothing: all that were asked in the tick have answered */
+    FRAME_CHANGED = 12,   /* nothing: cards came or left */
+    FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
 };
 
 struct frame {
@@ -40,6 +41,7 @@ struct frame {
 
 struct frame_hello {
     uint32_t api_version, metric_count, value_size, info_size, system_info_size, probe_size;
+    uint32_t scan_size, process_size, usage_size;
 };
 
 struct frame_device {
@@ -64,5 +66,9 @@ struct frame_sample {
     uint32_t tiers;
     int32_t count; /* of the dtk_values that follow */
 };
+
+/* Write a frame, whole, from any thread; its payload is `head` and then `rest`. Ends the process when nobody reads. */
+void frame_send(enum frame_kind kind, int slot, uint64_t tick, const void *head, size_t head_size, const void *rest,
+                size_t rest_size);
 
 #endif
