@@ -12,15 +12,22 @@ class MetricAttributes:
 
 
 def _attribute(metric: metrics.Metric) -> property:
-    name = metric.name
+    """The short way to a value, without a look at its name: programs read attributes in loops."""
+    name, number, tier, field = metric.name, metric.number, metrics.TIERS[metric.tier], metric.type
 
     def read(sample):
-        try:
-            return sample[name]
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
+        if not sample._tiers & tier:
+            try:
+                return sample[name]  # explains itself
+            except KeyError as error:
+                raise AttributeError(error.args[0]) from None
+        reading = sample._values[number]
+        return None if reading.status else getattr(reading, field)
 
-    return property(read, doc=f"{metric.unit or metric.type}: {metric.help}")
+    def read_bits(sample):
+        return sample[name]
+
+    return property(read_bits if field == "bits" else read, doc=f"{metric.unit or metric.type}: {metric.help}")
 
 
 for _metric in metrics.all():

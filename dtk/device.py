@@ -39,12 +39,13 @@ class Device(Identity):
     was closed. They may block for as long as the kernel does when a card is sick.
     """
 
-    __slots__ = ("_pointer", "_system")
+    __slots__ = ("_bdf", "_pointer", "_system")
 
     def __init__(self, system: System, pointer: CData) -> None:
         """For System: devices come from System.devices() and the like."""
         self._system = system
         self._pointer = pointer
+        self._bdf: str | None = None
 
     # ---- who it is: Identity ----
 
@@ -77,7 +78,7 @@ class Device(Identity):
         """
         tiers = static * lib.DTK_TIER_STATIC | fast * lib.DTK_TIER_FAST | slow * lib.DTK_TIER_SLOW
         values = ffi.new("dtk_value[]", metrics.COUNT)
-        bdf = self.bdf
+        bdf = self._bdf = self._bdf or self.bdf
         timestamp, monotonic = time.time(), time.monotonic()
         status = self._system.call(bdf, lib.dtk_device_sample, self._pointer, tiers, values, metrics.COUNT)
         if status < 0:

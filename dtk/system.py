@@ -249,7 +249,8 @@ class System:
         libdtk wants one call a card at a time. A forked child has locks of its own: a thread that held one of the
         parent's was not forked with it.
         """
-        return self._locks.setdefault((_forks, card), allocate_lock())
+        key = _forks, card
+        return self._locks.get(key) or self._locks.setdefault(key, allocate_lock())
 
     def call(self, card: str, function: Callable[..., int], *arguments: object) -> int:
         """Call a function that takes a device. The system stays open until it is over, whoever closes it meanwhile."""
