@@ -68,19 +68,26 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 	@$(PIP) install --no-deps --force-reinstall $(WHEELS)/*.whl
 	@touch $@
 
-# What pip cannot bring. Installed by apt where that is allowed, else named.
+# What pip cannot bring. Installed by apt where that is allowed, else named. The packages in "wanted" are for tests that
+# are skipped without them; they are asked for once.
 system:
-	@missing=""; \
+	@missing=""; wanted=""; \
 	for need in python3:python3 gcc:gcc g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config readelf:binutils strace:strace; do \
 	    command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need#*:}"; \
 	done; \
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
 	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
 	    || missing="$$missing python3-dev"; \
-	[ -n "$$missing" ] || exit 0; \
+	for want in bwrap:bubblewrap fusermount3:fuse3 rocm-smi:rocm-smi; do \
+	    command -v "$${want%%:*}" >/dev/null || [ -e build/wanted ] || wanted="$$wanted $${want#*:}"; \
+	done; \
+	[ -n "$$missing$$wanted" ] || exit 0; \
 	if ! command -v apt-get >/dev/null; then as_root=false; \
 	elif [ "$$(id -u)" = 0 ]; then as_root=""; \
 	else as_root="sudo -n"; fi; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	{ $$as_root apt-get update -qq && $$as_root apt-get install -qq -y --no-install-recommends $$missing; } >/dev/null 2>&1 \
-	    || { echo "make: please install first:$$missing"; exit 1; }
+	install="$$as_root apt-get install -qq -y --no-install-recommends"; \
+	{ $$as_root apt-get update -qq && { [ -z "$$missing" ] || $$install $$missing; }; } >/dev/null 2>&1 \
+	    || [ -z "$$missing" ] || { echo "make: please install first:$$missing"; exit 1; }; \
+	for package in $$wanted; do $$install $$package >/dev/null 2>&1 || :; done; \
+	mkdir -p build && touch build/wanted

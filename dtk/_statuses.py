@@ -15,7 +15,7 @@ STATUSES = {
     8: ("invalid_argument", "an argument is not valid", "InvalidArgument"),
     9: ("not_found", "no such device", "DeviceNotFound"),
     10: ("ambiguous", "the key fits more than one device", "InvalidArgument"),
-    11: ("no_memory", "out of memory", "Error"),
+    11: ("no_memory", "out of memory or of file descriptors", "Error"),
     12: ("library", "the vendor library is missing or failed", "LibraryError"),
     13: ("no_driver", "no driver is bound to a card", "NoDriver"),
 }

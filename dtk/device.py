@@ -54,7 +54,7 @@ class Device(Identity):
         """The physical card, which owns the sensors; a whole card is its own. Raises DeviceLost when it is gone."""
         if not self.is_partition:
             return self
-        cards = [card for card in self._system.cards() if card.bdf == self.bdf]
+        cards = [card for card in self._system.cards() if card.card_index == self.card_index]
         if not cards:
             raise from_status(lib.DTK_GONE, "card", self._path, _LOST)
         return cards[0]
@@ -70,13 +70,13 @@ class Device(Identity):
 
     # ---- what it reads ----
 
-    def sample(self, static: bool = True, fast: bool = True, slow: bool = False) -> Sample:
+    def sample(self, *, static: bool = True, fast: bool = True, slow: bool = False) -> Sample:
         """All readings of some tiers at one moment: sizes and limits (static), what changes (fast), error counters
         (slow; many files). Each file is read once.
 
         A card that sleeps or is gone raises nothing: see Sample.state and Sample.reason().
         """
-        tiers = static * lib.DTK_TIER_STATIC | fast * lib.DTK_TIER_FAST | slow * lib.DTK_TIER_SLOW
+        tiers = bool(static) * lib.DTK_TIER_STATIC | bool(fast) * lib.DTK_TIER_FAST | bool(slow) * lib.DTK_TIER_SLOW
         values = ffi.new("dtk_value[]", metrics.COUNT)
         bdf = self._bdf = self._bdf or self.bdf
         timestamp, monotonic = time.time(), time.monotonic()
@@ -281,7 +281,7 @@ class Device(Identity):
         return f"{self._system.root.rstrip('/')}/sys/bus/pci/devices/{self.bdf}"
 
     def _read(self, operation: str, static: bool = False, fast: bool = True, slow: bool = False) -> Sample:
-        sample = self.sample(static, fast, slow)
+        sample = self.sample(static=static, fast=fast, slow=slow)
         if sample.state == "gone":
             raise self._failed(lib.DTK_GONE, operation)
         return sample

@@ -13,7 +13,7 @@ from .identity import Identity, strings
 from .metrics import text
 from .reader import Crash, Reader
 from .sample import Sample
-from .system import Probe, SystemInfo, key_error, probe_record, resolve_root, root_error, system_info
+from .system import Probe, SystemInfo, key_error, key_text, probe_record, resolve_root, root_error, system_info
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .process import ProcessTable
 
 __all__ = ["Reading", "Snapshot", "take_snapshot"]
-
-KEY_MAX = 250  # bytes; a frame of an error holds as many
 
 _DEVICE = struct.Struct("=ii")  # behind the dtk_info
 _TICK = struct.Struct("=dIi")
@@ -266,7 +264,7 @@ class Assembly:
 
         scan, processes, usages = self.scan
         used = {reading.uuid: reading.sample.memory_used for reading in devices}
-        return table(processes, usages, scan, used), []
+        return table(processes, usages, scan, used, self.system is not None and self.system.live), []
 
 
 def take_snapshot(
@@ -288,7 +286,7 @@ def take_snapshot(
     dtk-reader cannot run; Timeout when not even the cards were known by the deadline.
     """
     path, origin = resolve_root(root)
-    tiers = static * lib.DTK_TIER_STATIC | fast * lib.DTK_TIER_FAST | slow * lib.DTK_TIER_SLOW
+    tiers = bool(static) * lib.DTK_TIER_STATIC | bool(fast) * lib.DTK_TIER_FAST | bool(slow) * lib.DTK_TIER_SLOW
     keys = check_keys(devices)
     end = time.monotonic() + deadline
     without: list[str] = []
@@ -344,11 +342,7 @@ def scan_flags(processes: bool | str) -> int:
 
 def check_keys(devices: Sequence[str | int] | None) -> list[str]:
     """Keys of devices as dtk-reader takes them."""
-    keys = [str(key) for key in devices or ()]
-    for key in keys:
-        if "\0" in key or len(key.encode(errors="surrogateescape")) > KEY_MAX:
-            raise key_error(-lib.DTK_INVALID_ARGUMENT, key[:40], ())
-    return keys
+    return [key_text(key) for key in devices or ()]
 
 
 def stale_sample(tiers: int, bdf: str, timestamp: float, monotonic: float) -> Sample:

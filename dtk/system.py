@@ -145,16 +145,15 @@ class System:
         """
         if isinstance(key, Device):
             return [self._same(key)]
-        if not isinstance(key, int | str) or "\0" in str(key):
-            raise self._no_match(-lib.DTK_INVALID_ARGUMENT, str(key))
+        text = key_text(key)
         with self.lock():
             handle = self.handle()
             room = max(lib.dtk_device_count(handle), 1)
             indices = ffi.new("int[]", room)
-            count = lib.dtk_device_match(handle, str(key).encode(errors="surrogateescape"), indices, room)
+            count = lib.dtk_device_match(handle, os.fsencode(text), indices, room)
             found = self._some(lib.dtk_device_get, list(indices[0 : max(count, 0)]))
         if count < 0:
-            raise self._no_match(count, str(key))
+            raise self._no_match(count, text)
         return found
 
     def device(self, key: Key) -> Device:
@@ -316,6 +315,8 @@ def probe_record(probe: CData) -> Probe:
 
 # ---- roots and keys, also those of snapshots ----
 
+KEY_MAX = 250  # bytes; a frame of an error holds as many
+
 _KEYS = (
     'keys are an index, a uuid or the beginning of one, a PCI address, or like "card1", "renderD128", "kfd:4", '
     '"gpu_id:12345", "hip:0", "serial:S"'
@@ -332,9 +333,28 @@ def resolve_root(root: str | os.PathLike[str] | None) -> tuple[str, str]:
     variable = os.environ.get("DTK_SMI_ROOT") if root is None else None
     origin = "DTK_SMI_ROOT" if variable else "the root (root=, --root)"
     name = variable or ("/" if root is None else os.fspath(root))
-    if not name or "\0" in name:
-        raise from_status(lib.DTK_INVALID_ARGUMENT, "open", name, _root_hint(origin), "no path")
-    return os.path.abspath(name), origin
+    try:
+        if name and "\0" not in name and os.fsencode(name):
+            # Not abspath(): that would resolve "link/.." as text, unlike the kernel.
+            return (name if os.path.isabs(name) else os.path.join(os.getcwd(), name)), origin
+        message = "no path"
+    except OSError as error:  # of the working directory
+        message = f"relative to a working directory that is gone: {error.strerror}"
+    except ValueError:
+        message = "no path"
+    shown = name.encode(errors="replace").decode()
+    raise from_status(lib.DTK_INVALID_ARGUMENT, "open", shown, _root_hint(origin), message)
+
+
+def key_text(key: object) -> str:
+    """A key of a device as libdtk takes it. Raises InvalidArgument for what can be none."""
+    try:
+        text = str(key)
+        if isinstance(key, int | str) and "\0" not in text and len(os.fsencode(text)) <= KEY_MAX:
+            return text
+    except ValueError:  # a lone surrogate, or a number of thousands of digits
+        text = type(key).__name__
+    raise key_error(-lib.DTK_INVALID_ARGUMENT, text[:40], ())
 
 
 def _root_hint(origin: str) -> str:
@@ -375,7 +395,7 @@ _shared: dict[str, System] = {}
 
 def shared(root: str | None = None) -> System:
     """The System of a root that all of a process uses: for dtk.devices(), and for devices that come out of a pickle."""
-    key = os.path.abspath(root or os.environ.get("DTK_SMI_ROOT") or "/")
+    key, _ = resolve_root(root)
     system = _shared.get(key)
     if system is None or system.closed:
         system = _shared[key] = System(root)

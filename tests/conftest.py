@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from machines import CORPUS, MACHINES, SEED, materialise
+from machines import CORPUS, MACHINES, SEED, materialise, needs_fuse
+
+if TYPE_CHECKING:
+    from dtk.sim import Mounted
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -41,6 +46,19 @@ def copy_machine(machine: Callable[[str], Path], tmp_path: Path) -> Callable[[st
         return Path(shutil.copytree(machine(name), tmp_path / name, symlinks=True))
 
     return copy
+
+
+@pytest.fixture
+def mounted(copy_machine: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[[str], Mounted]]:
+    """A private copy of a machine behind a FUSE mount, where reads hang and fail and writes are refused.
+
+    It ends with the test, and releases what hangs; a test that waits for such a process clears the faults first.
+    """
+    needs_fuse()
+    from dtk import sim
+
+    with contextlib.ExitStack() as stack:
+        yield lambda name: stack.enter_context(sim.mount(copy_machine(name), tmp_path / f"{name}-mount"))
 
 
 @pytest.fixture(scope="session")

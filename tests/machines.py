@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 from pathlib import Path
+
+import pytest
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpus"
 
@@ -18,6 +21,17 @@ MACHINES: dict[str, tuple[str, ...]] = {
     "mixed": ("k100_ai:2", "z100l:1", "bw1000:1", "mi210:1", "radeon:1"),
 }
 SEED = 1
+
+
+def needs_fuse() -> None:
+    """Skip the test where nothing can be mounted."""
+    for what, there in (
+        ("mfusepy", importlib.util.find_spec("mfusepy") is not None),
+        ("fuse3", shutil.which("fusermount3") is not None),
+        ("/dev/fuse", os.access("/dev/fuse", os.R_OK | os.W_OK)),
+    ):
+        if not there:
+            pytest.skip(f"needs {what}")
 
 
 def put(root: Path, path: str, content: str | bytes) -> None:

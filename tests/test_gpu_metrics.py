@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from machines import CORPUS
 from native_library import FAILED, UNSUPPORTED
 
-from dtk.sim.gpu_metrics import LAYOUTS, Value, pack
+from dtk.sim.gpu_metrics import LAYOUTS, Stats, Value, pack
 
 prove = settings(derandomize=True, deadline=None, max_examples=100, database=None)
 each_revision = pytest.mark.parametrize("revision", REVISIONS, ids="{0[0]}.{0[1]}".format)
@@ -127,20 +127,21 @@ def test_more_than_all_is_no_activity(revision: Revision) -> None:
 def test_partitions(
     revision: Revision, stats: list[tuple[list[int | None], list[int | None], list[int | None]]]
 ) -> None:
-    accumulated = [50] * 8  # what comes next is no use
-    table = decoded(
-        revision,
-        {
-            "xcp_stats": [
-                {"gfx_busy_inst": gfx, "vcn_busy": vcn, "jpeg_busy": jpeg, "gfx_busy_acc": accumulated}
-                for gfx, vcn, jpeg in stats
-            ]
-        },
-    )
+    partitions: list[Stats] = [
+        {"gfx_busy_inst": gfx, "vcn_busy": vcn, "jpeg_busy": jpeg, "gfx_busy_acc": [50] * 8} for gfx, vcn, jpeg in stats
+    ]
+    table = decoded(revision, {"xcp_stats": partitions})
     pairs = {i: present(gfx=mean(gfx), media=mean(vcn + jpeg)) for i, (gfx, vcn, jpeg) in enumerate(stats)}
     assert table.partitions == {i: pair for i, pair in pairs.items() if pair}
     engines = [use for _, vcn, jpeg in stats for use in vcn + jpeg]
     assert table.fields == present(MEDIA_ACTIVITY=mean(engines))
+
+
+@pytest.mark.parametrize("revision", [(1, 6), (1, 7), (1, 8)])
+def test_engines_of_another_kind_are_not_mixed_in(revision: Revision) -> None:
+    stats: list[Stats] = [{"jpeg_busy": [50, 0]}, {"gfx_busy_inst": [*[None] * 7, 40]}]
+    table = decoded(revision, {"xcp_stats": stats})
+    assert table.partitions == {0: {"media": 25}, 1: {"gfx": 40}}
 
 
 @pytest.mark.parametrize("revision", [(1, 1), (1, 3), (1, 9)])
@@ -167,6 +168,7 @@ def test_apu_power_is_milliwatt_unless_it_cannot_be() -> None:
         ((2, 2), None, 100, 100),
         ((2, 3), None, 6_400, 64),  # Van Gogh with its first firmware
         ((2, 4), None, 64, 64),
+        ((2, 4), None, 101, 1.01),
         ((2, 4), None, 10_001, None),
         ((3, 0), None, 64, 64),  # newer firmware than
         ((3, 0), None, 6_400, 64),  # this one
@@ -246,6 +248,7 @@ def test_interim_build_without_partitions() -> None:
 def test_unknown_revision(revision: Revision) -> None:
     assert decode(struct.pack("<HBB", 120, *revision) + bytes(116)) == UNSUPPORTED
     assert decode(struct.pack("<HBB", 120, *revision) + bytes(115)) == FAILED
+    assert decode(struct.pack("<HBB", 4, *revision)) == UNSUPPORTED
 
 
 def test_empty_header() -> None:
@@ -283,7 +286,9 @@ def test_records_have_the_size_of_a_real_table() -> None:
         (records((1023, 99, 6, bytes(8 * 9)), HOTSPOT), {"TEMPERATURE_HOTSPOT": 44}),
         (records((0, 3, U16, b"\x05\x00"), HOTSPOT), {"TEMPERATURE_HOTSPOT": 44}),  # hotspot in watts: another thing
         (records((0, 2, U16, b""), HOTSPOT), {"TEMPERATURE_HOTSPOT": 44}),
+        (records(HOTSPOT, (1, 2, U16, b"")), {"TEMPERATURE_HOTSPOT": 44}),
         (records((0, 2, S16, struct.pack("<h", -7))), {"TEMPERATURE_HOTSPOT": -7}),
+        (records((0, 2, S16, struct.pack("<h", -100))), {"TEMPERATURE_HOTSPOT": -100}),
         (records((0, 2, U32, struct.pack("<I", 44))), {"TEMPERATURE_HOTSPOT": 44}),
         (records((37, 1, S16, struct.pack("<h", -7))), {}),  # no clock is negative
         (records((37, 1, S16, struct.pack("<h", 0x7FFF))), {"CLOCK_MEMORY": 0x7FFF}),

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from process_tree import ProcessTree
+
+import dtk
+from dtk import sim
 
 PROJECT = Path(__file__).parent.parent
 
@@ -52,19 +56,54 @@ def test_threads_sample_while_another_rescans(sanitized: Path, machine: Callable
     run(sanitized / "test_threads", machine(name), 2)
 
 
-def test_rescan_keeps_and_retires_devices(sanitized: Path, copy_machine: Callable[[str], Path]) -> None:
-    root = copy_machine("mi210")
-    first = min((root / "sys/bus/pci/drivers/amdgpu").glob("0000:*"))
-    directory = first.resolve()
-    away = root / "away"
+@pytest.mark.parametrize("cards", ["mi210:2", "mi300x-cpx:2"])
+def test_rescan_keeps_and_retires_devices(sanitized: Path, tmp_path: Path, cards: str) -> None:
+    root = tmp_path / "root"
+    sim.write(root, cards=[cards])
     nodes = root / "sys/devices/virtual/kfd/kfd/topology/nodes"
+    first = min((root / "sys/bus/pci/drivers/amdgpu").glob("0000:*"))
     bus, device = (int(part, 16) for part in first.name[5:10].split(":"))
-    node = next(
-        path
-        for path in nodes.iterdir()
-        if f"location_id {bus << 8 | device << 3}\n" in (path / "properties").read_text()
-    )
-    leave = f"mkdir {away} && mv {directory} {away}/pci && mv {node} {away}/node"
+    places = [(path.resolve(), path.name) for path in (first,)]
+    for path in nodes.iterdir():
+        location = int((path / "properties").read_text().split("location_id ")[1].split()[0])
+        if location >> 3 == (bus << 8 | device << 3) >> 3 and location:
+            places.append((path, f"node{path.name}"))
+    away = root / "away"
+    leave = " && ".join([f"mkdir {away}", *(f"mv {place} {away}/{name}" for place, name in places)])
     # As the kernel would, with new inodes.
-    back = f"cp -a {away}/pci {directory} && cp -a {away}/node {node}"
-    run(sanitized / "test_rescan", root, leave, back)
+    back = " && ".join([*(f"cp -a {away}/{name} {place}" for place, name in places), f"rm -r {away}"])
+    rebuild = f"cp -a {nodes} {nodes}.new && rm -r {nodes} && mv {nodes}.new {nodes}"
+    run(sanitized / "test_rescan", root, leave, back, rebuild)
+
+
+@pytest.mark.parametrize("name", ["mi210", "mi300x-cpx", "k100_ai-2s"])
+def test_without_descriptors_nothing_is_found_wrongly(plain: Path, machine: Callable[[str], Path], name: str) -> None:
+    run(plain / "test_starved", machine(name))
+
+
+def test_find_means_the_device_of_the_key(sanitized: Path, copy_machine: Callable[[str], Path]) -> None:
+    root = copy_machine("mi210")
+    for name in ("sys/bus", "sys/class/drm"):  # so that a card is what KFD shows
+        shutil.rmtree(root / name)
+    run(sanitized / "test_find", root, root / "sys/devices/virtual/kfd/kfd/topology/nodes/2", 2)
+
+
+@pytest.mark.parametrize("number", ["01", "002", "-1", "99999999999", "1x"])
+def test_node_that_is_none(sanitized: Path, copy_machine: Callable[[str], Path], number: str) -> None:
+    root = copy_machine("mi210")
+    nodes = root / "sys/devices/virtual/kfd/kfd/topology/nodes"
+    shutil.copytree(nodes / "2", nodes / number)
+    with dtk.System(root) as system:
+        assert len(system.devices()) == 8
+    run(sanitized / "test_threads", root, 1)
+
+
+def test_trackers_scan_while_processes_come_and_go(sanitized: Path, copy_machine: Callable[[str], Path]) -> None:
+    tree = ProcessTree(copy_machine("mi210"))
+    first, second, *_ = dtk.System(tree.root).devices()
+    for pid in range(100, 110):
+        tree.process(pid)
+        tree.compute(pid, {first.gpu_id or 0: 1 << 30, second.gpu_id or 0: pid % 2}, [first.gpu_id or 0])
+        tree.file(pid, 3, f"/dev/dri/renderD{first.drm_render}", drm_client_id=5, drm_resident_vram="3 MiB")
+        tree.file(pid, 4, f"/dev/dri/renderD{second.drm_render}", drm_client_id=pid, drm_memory_gtt="3 KiB")
+    run(sanitized / "test_tracker", tree.root, 2)

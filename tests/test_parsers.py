@@ -302,6 +302,11 @@ def test_bad_pages(pages: list[tuple[int, str]]) -> None:
 @example("100000000:00:00.0")
 @example("00:20.0")
 @example("00:00.8")
+@example("043:00.0")
+@example("43:000.0")
+@example("43:00.00")
+@example("0:43:00.00")
+@example("::00.0")
 def test_pci_address(text: str) -> None:
     found = re.fullmatch(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])", text)
     address = parse("pci_address", "struct pci_address", text.encode())
@@ -350,6 +355,9 @@ def printable(text: bytes, size: int) -> bytes:
     ).map(b"".join),
     st.integers(0, 24),
 )
+@example("\u007f\u0080\u009f\u00a0\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff".encode(), 99)
+@example(b"\xc1\xbf \xe0\x9f\xbf \xf0\x8f\xbf\xbf \xed\xbf\xbf \xf4\x90\x80\x80 \xf8\x88\x80\x80\x80", 99)
+@example(b"\xe4\xb8", 99)
 def test_text(text: bytes, size: int) -> None:
     expected = printable(text, size)
     assert string("text", text, size) == (expected or MALFORMED)

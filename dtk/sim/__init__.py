@@ -13,21 +13,49 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .machine import Card, Machine, Platform, Slot, State, build, settle
+from .clock import Clock, build
+from .demo import demo
+from .faults import KINDS, set_faults
+from .machine import Card, Machine, Platform, Process, Slot, State, Use, assemble, settle
 from .models import MODELS, Model
+from .mount import Mounted, mount
+from .run import Simulator
 from .tree import create
 
-__all__ = ["MODELS", "Card", "Machine", "Model", "Platform", "Slot", "State", "build", "create", "settle", "write"]
+__all__ = [
+    "KINDS",
+    "MODELS",
+    "Card",
+    "Clock",
+    "Machine",
+    "Model",
+    "Mounted",
+    "Platform",
+    "Process",
+    "Simulator",
+    "Slot",
+    "State",
+    "Use",
+    "assemble",
+    "build",
+    "create",
+    "demo",
+    "mount",
+    "set_faults",
+    "settle",
+    "write",
+]
 
 
-def write(path: str | os.PathLike[str], cards: Sequence[str] = ("k100_ai:8",), seed: int = 0) -> None:
-    """Write a simulated machine into the directory `path`.
+def write(path: str | os.PathLike[str], cards: Sequence[str] = ("k100_ai:8",), seed: int = 0, tick: int = 0) -> None:
+    """Write a simulated machine, as it is at one moment, into the directory `path`.
 
     path: absent, empty, or holding an earlier simulated machine, which is replaced.
     cards: groups of a model of MODELS and how many, such as "mi210:8", in the order of the machine's slots.
-    seed: the same cards and seed give the same machine, byte for byte; another seed other ids and loads.
+    seed: the same cards, seed and tick give the same machine, byte for byte; another seed other ids and loads.
+    tick: so many seconds later.
 
     Raises InvalidArgument when there is no such model or count, when the cards do not fit one machine, and when `path`
     holds something else, which is left as it is; OSError when the directory cannot be written.
     """
-    create(Path(path), build(cards, seed))
+    create(Path(path), build(cards, seed, tick))

@@ -12,13 +12,27 @@ class Link:
     target: str
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A symlink that leads nowhere below the root, as those of proc/<pid>/fd: its text alone counts."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Denied:
+    """A file that nobody may read."""
+
+    content: bytes
+
+
 class Directory:
     """A directory that stays empty."""
 
 
 DIRECTORY = Directory()
 
-Entry = bytes | Link | Directory
+Entry = bytes | Link | Reference | Denied | Directory
 Files = dict[str, Entry]
 
 

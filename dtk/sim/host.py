@@ -102,7 +102,12 @@ def _processors(machine: Machine) -> Files:
         first = socket * platform.threads
         files[f"{node}/cpulist"] = line(f"{first}-{first + platform.threads - 1}")
         files[f"{node}/distance"] = line(" ".join("10" if other == socket else "32" for other in sockets))
-        files[f"{node}/meminfo"] = line(f"Node {socket} MemTotal: {(platform.memory - 512 * MIB) // 1024:>14} kB")
+        total = (platform.memory - 512 * MIB) // 1024
+        files[f"{node}/meminfo"] = lines(
+            f"Node {socket} MemTotal: {total:>14} kB",
+            f"Node {socket} MemFree: {total * 3 // 4:>15} kB",
+            f"Node {socket} MemUsed: {total // 4:>15} kB",
+        )
     return files
 
 

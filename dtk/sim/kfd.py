@@ -57,7 +57,7 @@ def kfd_files(machine: Machine) -> Files:
         f"{KFD}/power/control": line("auto"),
         f"{KFD}/power/runtime_status": line("unsupported"),
         f"{KFD}/proc": DIRECTORY,
-        f"{TOPOLOGY}/generation_id": line(len(gpus) + 1),
+        f"{TOPOLOGY}/generation_id": line(len(gpus) + 1 + machine.changes),
         f"{TOPOLOGY}/system_properties": lines(
             "platform_oem 35498446626881", "platform_id 71791775140929", "platform_rev 2"
         ),

@@ -1,7 +1,8 @@
 """A simulated machine: which cards sit where, what they are called, and what they are doing.
 
-`build` makes one from groups such as "mi210:8" and a seed. Everything invented (serials, unique ids, loads) is a pure
-function of the seed and the place, so the same machine comes out every time and a further card changes no other.
+`assemble` makes one from groups such as "mi210:8" and a seed; `clock.build` adds its processes. Everything invented
+(serials, unique ids, loads) is a pure function of the seed and the place, so the same machine comes out every time and
+a further card changes no other.
 A `State` is all of a card that moves; the rest of a `Machine` stands still. To move one, make new states and call
 `Machine.with_states`.
 """
@@ -118,6 +119,8 @@ class State:
     fan_share: float  # of full drive
     energy: float
     link: tuple[str, int]
+    activity: tuple[float, ...]  # of each partition, percent summed over the firmware's ticks of 1 ms
+    memory_activity: float
     throttle: int = 0  # ASIC-independent bits
     residencies: Mapping[str, int] = field(default_factory=dict)  # by the fields of gpu_metrics
     errors: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # block: uncorrected, corrected, deferred
@@ -165,6 +168,46 @@ class Card:
 
 
 @dataclass(frozen=True)
+class User:
+    """Somebody who has processes."""
+
+    name: str
+    uid: int
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a process does on a device, a whole card (part 0) or a partition."""
+
+    bdf: str
+    part: int
+    vram: int  # bytes
+    gtt: int
+    busy: float = 0.0  # share of the compute units
+    sdma: int = 0  # µs
+    graphics: int = 0  # ns of the graphics engine, asked for through DRM
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process. One that has KFD open need not use a device."""
+
+    pid: int
+    parent: int
+    start: float  # seconds after the boot
+    user: User
+    command: tuple[str, ...]
+    cgroup: str  # one of those of processes.CGROUPS
+    container: str = ""  # id
+    job: int = 0  # Slurm's number
+    inner_pid: int | None = None  # in a PID namespace of its own
+    name: str = ""  # as a thread names itself; else the command's
+    kfd: bool = False
+    uses: tuple[Use, ...] = ()
+    cpu: float = 0.0  # seconds
+
+
+@dataclass(frozen=True)
 class Machine:
     """A machine; cards in the order in which the drivers met them, which is KFD's."""
 
@@ -173,11 +216,10 @@ class Machine:
     hostname: str
     uptime: float  # seconds
     cards: tuple[Card, ...]
-
-    @property
-    def drivers(self) -> tuple[str, ...]:
-        """Those of the cards."""
-        return tuple(sorted({card.model.driver for card in self.cards}))
+    drivers: tuple[str, ...]  # of the cards; they stay when a card goes
+    processes: tuple[Process, ...] = ()
+    boot: int = 1767225600  # when it started; the same for every machine unless it is alive
+    changes: int = 0  # of KFD's topology since the boot
 
     def numa_node(self, card: Card) -> int:
         """A card's node; -1 where there is but one."""
@@ -208,9 +250,11 @@ def settle(model: Model, loads: Sequence[float], uptime: float, *noise: object) 
     power = (model.idle_watts + span * load) * (0.98 + 0.04 * draw(*noise, "power"))
     power = round(power / model.power_step) * model.power_step
     warmth = (power - model.idle_watts) / span
+    utilization = tuple(round(100 * load) for load in loads)
+    memory_utilization = round(60 * load * (0.5 + 0.5 * draw(*noise, "umc")))
     return State(
-        utilization=tuple(round(100 * load) for load in loads),
-        memory_utilization=round(60 * load * (0.5 + 0.5 * draw(*noise, "umc"))),
+        utilization=utilization,
+        memory_utilization=memory_utilization,
         memory_used=tuple(_memory_used(model, load, *noise, n) for n, load in enumerate(loads)),
         gtt_used=(24 + round(200 * load)) * MIB,
         power=power,
@@ -224,6 +268,8 @@ def settle(model: Model, loads: Sequence[float], uptime: float, *noise: object) 
         fan_share=model.fan.idle_share + (model.fan.full_share - model.fan.idle_share) * load if model.fan else 0.0,
         energy=uptime * (0.8 * model.idle_watts + 0.2 * power),
         link=model.link,
+        activity=tuple(uptime * 1000 * percent for percent in utilization),
+        memory_activity=uptime * 1000 * memory_utilization,
         residencies=_residencies(load, uptime),
         errors=dict.fromkeys(model.ras, (0, 0, 0)),
     )
@@ -265,8 +311,11 @@ def parse_cards(groups: Sequence[str]) -> list[Model]:
     return models
 
 
-def build(groups: Sequence[str], seed: int = 0) -> Machine:
-    """The machine of some groups of cards, in the order of its slots. Raises InvalidArgument with what does not fit."""
+def assemble(groups: Sequence[str], seed: int = 0) -> Machine:
+    """The machine of some groups of cards, in the order of its slots, without processes.
+
+    Raises InvalidArgument with what does not fit.
+    """
     models = parse_cards(groups)
     kind = next((model.platform for model in models if model.platform != "desktop"), "desktop")
     platform = PLATFORMS[kind]
@@ -303,7 +352,8 @@ def build(groups: Sequence[str], seed: int = 0) -> Machine:
         minor += model.xcp_devices
         node += model.partitions
         xcp += model.xcp_devices - 1
-    return Machine(platform, seed, f"sim-{models[0].key.replace('_', '-')}", uptime, tuple(cards))
+    drivers = tuple(sorted({model.driver for model in models}))
+    return Machine(platform, seed, f"sim-{models[0].key.replace('_', '-')}", uptime, tuple(cards), drivers)
 
 
 def _place(models: Sequence[Model], kind: str) -> list[tuple[Model, Slot]]:

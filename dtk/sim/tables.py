@@ -25,9 +25,9 @@ def _celsius(state: State, label: str) -> int | None:
     return None if value is None else round(value)
 
 
-def _activity_sum(machine: Machine, percent: int) -> int:
-    """An activity accumulator: percent summed over the firmware's ticks."""
-    return int(machine.uptime * 1000) * percent % (1 << 32)
+def _sum(*activity: float) -> int:
+    """An activity accumulator of 32 bits: of several partitions their mean."""
+    return int(sum(activity) / len(activity)) % (1 << 32)
 
 
 def _table_v1_3(machine: Machine, card: Card) -> Table:
@@ -62,8 +62,8 @@ def _table_v1_3(machine: Machine, card: Card) -> Table:
         "current_fan_speed": round(model.fan.rpm_max * state.fan_share) if model.fan else None,
         "pcie_link_width": width,
         "pcie_link_speed": round(float(speed.split()[0]) * 10),
-        "gfx_activity_acc": _activity_sum(machine, state.busy),
-        "mem_activity_acc": _activity_sum(machine, state.memory_utilization),
+        "gfx_activity_acc": _sum(*state.activity),
+        "mem_activity_acc": _sum(state.memory_activity),
         "temperature_hbm": None if model.fan or memory is None else [memory, memory - 1, memory, memory - 2],
         "firmware_timestamp": _nanoseconds(machine) // 10,
         "voltage_soc": 800,
@@ -83,9 +83,9 @@ def _table_v1_6(machine: Machine, card: Card) -> Table:
             "gfx_busy_inst": [busy] * each,
             "vcn_busy": [0],
             "jpeg_busy": [0] * 4,
-            "gfx_busy_acc": [_activity_sum(machine, busy)] * each,
+            "gfx_busy_acc": [_sum(activity)] * each,
         }
-        for busy in state.utilization
+        for busy, activity in zip(state.utilization, state.activity, strict=True)
     ]
     return {
         "temperature_hotspot": _celsius(state, "junction"),
@@ -105,8 +105,8 @@ def _table_v1_6(machine: Machine, card: Card) -> Table:
         "pcie_link_speed": round(float(speed.split()[0]) * 10),
         "xgmi_link_width": 16,
         "xgmi_link_speed": 32,
-        "gfx_activity_acc": _activity_sum(machine, state.busy),
-        "mem_activity_acc": _activity_sum(machine, state.memory_utilization),
+        "gfx_activity_acc": _sum(*state.activity),
+        "mem_activity_acc": _sum(state.memory_activity),
         "pcie_bandwidth_acc": int(machine.uptime) * 3,
         "pcie_bandwidth_inst": 6 * state.busy // 100,
         "pcie_l0_to_recov_count_acc": 0,
@@ -137,7 +137,7 @@ def _table_v2_1(machine: Machine, card: Card) -> Table:
         "temperature_soc": round(state.temperatures["soc"] * 100),
         "temperature_core": [edge + 150] * 8,
         "temperature_l3": [edge + 50],
-        "average_gfx_activity": state.busy,
+        "average_gfx_activity": 100 * state.busy,  # hundredths of a percent
         "average_mm_activity": 0,
         "system_clock_counter": _nanoseconds(machine),
         "average_socket_power": milliwatts,

@@ -10,7 +10,7 @@
  *    It opens only regular files below the root, never /dev/kfd, and none of the files that act when they are read.
  *  - Direct calls may block for as long as the kernel does when a card is sick.
  *  - Threads: any number may use one system, one call a device (and its card) at a time. dtk_rescan() waits for the
- *    others and they for it. After fork() both processes may go on.
+ *    others and they for it. After fork() both processes may go on, unless another thread was in dtk_rescan() then.
  *
  *      dtk_system *sys;
  *      dtk_value v[DTK_METRIC_COUNT];
@@ -65,7 +65,7 @@ enum dtk_status {
     DTK_INVALID_ARGUMENT = 8, /* an argument is not valid */
     DTK_NOT_FOUND = 9,        /* no such device */
     DTK_AMBIGUOUS = 10,       /* the key fits more than one device */
-    DTK_NO_MEMORY = 11,       /* out of memory */
+    DTK_NO_MEMORY = 11,       /* out of memory or of file descriptors */
     DTK_LIBRARY = 12,         /* the vendor library is missing or failed */
     DTK_NO_DRIVER = 13,       /* no driver is bound to a card */
 };
@@ -235,7 +235,7 @@ typedef struct dtk_device dtk_device;
  * NULL is "/", this machine. Nothing outside the root is read, whatever its links say.
  * A machine without cards is no error: the count is 0 and dtk_system_probe() says what is there.
  * Errors: INVALID_ARGUMENT the root has no sys/ directory, or an unknown flag; NOT_FOUND there is no such directory;
- * DENIED it may not be entered; NO_MEMORY; FAILED anything else the kernel said. */
+ * DENIED it may not be entered, or what would show cards in it; NO_MEMORY, also of descriptors; FAILED anything else the kernel said. */
 DTK_API int dtk_open(const char *root, uint64_t flags, dtk_system **ret);
 
 /* Free a system and all its devices. NULL is ignored. */
@@ -460,8 +460,9 @@ DTK_API void dtk_tracker_close(dtk_tracker *tracker);
  * that takes more than a tenth of a second. In between, new processes, known users and those of KFD.
  * Memory is the larger of what KFD and fdinfo tell, since KFD's is part of fdinfo's. Files that several processes share
  * count for the oldest of them. Nothing but text files is opened.
- * Source files: sys/class/kfd/kfd/proc/<pid>/{vram_<gpu_id>,sdma_<gpu_id>,pasid,stats_<gpu_id>/{cu_occupancy,
- * evicted_ms},queues/<n>/gpuid}; proc/<pid>/{fd,fdinfo/<n>,stat,status,cmdline,cgroup}; proc/stat; etc/passwd.
+ * Source files: sys/class/kfd/kfd/proc/<pid>/{vram_<gpu_id>,sdma_<gpu_id>,pasid,pasid_<gpu_id>,queues/<n>/gpuid,
+ * stats_<gpu_id>/{cu_occupancy,evicted_ms}}; proc/<pid>/{fd,fdinfo/<n>,stat,status,cmdline,cgroup}; proc/stat,
+ * proc/self/ns/pid, proc/2/{stat,task/2/children}; etc/passwd.
  * Errors: INVALID_ARGUMENT no place or an unknown flag; NO_MEMORY, then there are no rows. */
 DTK_API int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret, size_t size);
 

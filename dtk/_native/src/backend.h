@@ -25,17 +25,18 @@ struct dtk_device {
     bool left_out;    /* nothing of it is read: see struct enumeration */
     bool gone;        /* no longer part of the machine since a rescan */
 
-    char path[ROOT_PATH_MAX]; /* of `directory`, below the root */
-    int directory;            /* the PCI directory; of a card known to KFD alone, its node; -1 for a partition */
+    char path[ROOT_PATH_MAX]; /* below the root: its PCI directory; of a partition, and where only KFD knows a card, its
+                                 KFD directory; "" nothing to look at */
     struct stat stat;         /* of that, to tell a card that was plugged in anew */
-    int node;                 /* KFD's directory of the device, or -1 */
+    int directory;            /* the PCI directory; -1 for a partition, and where only KFD knows a card */
+    char node[ROOT_PATH_MAX]; /* KFD's directory of the device, "" none */
     uint64_t node_memory;     /* local_mem_size, for old kernels; 0 unknown */
     uint64_t node_clock_max;  /* max_engine_clk_fcompute in MHz; 0 unknown */
 
-    int hwmon;                      /* the card's hwmon directory, or -1 while none was found */
+    char hwmon[32];                 /* below the PCI directory; "" while none was found */
     uint8_t channel[CHANNEL_COUNT]; /* 1 + number of the channel with that label; 0 none */
     bool opened[SOURCE_COUNT];      /* the file was there last time: open it without a look first */
-    uint64_t memory_total;          /* what derived values need and a setting cannot change; 0 not yet read */
+    uint64_t memory_total;          /* what derived values need, as last read; 0 not yet */
     uint64_t pwm_max;
     char buffer[READ_MAX]; /* one call a device at a time, so one is enough */
 };
@@ -89,7 +90,7 @@ struct backend {
     const char *name;
     /* Fill `ret` with the cards and devices of a machine; 0 or a negative status. */
     int (*enumerate)(struct dtk_system *system, struct inventory *ret);
-    /* Before the sources of a waking device are read: find its hwmon channels. */
+    /* Before the sources of a device that is awake are read: find its hwmon channels. */
     void (*prepare)(struct dtk_device *device);
     /* Read one source. May fill other sources of the sample that come with it. */
     void (*read)(struct sample *sample, enum source source);
@@ -105,11 +106,16 @@ int system_open(const char *root, uint64_t flags, const struct enumeration *enum
 struct dtk_device *device_new(struct dtk_system *system);
 void device_free(struct dtk_device *device);
 int device_list_add(struct device_list *list, struct dtk_device *device);
+int device_list_reserve(struct device_list *list, int more);
 void inventory_free(struct inventory *inventory);
 
 /* Hold the list of devices still, against dtk_rescan(). */
 void system_lock(const struct dtk_system *system);
 void system_unlock(const struct dtk_system *system);
+void system_lock_alone(struct dtk_system *system);
+
+/* dtk_device_info() for who holds the lock already. */
+void device_info(const struct dtk_device *device, dtk_info *ret);
 
 /* Is the directory still the one that enumeration found? */
 bool device_is_there(const struct dtk_device *device);
@@ -122,7 +128,7 @@ uint8_t status_of_error(int error);
 /* Sum of the error files of ras/ into the three RAS sources; see ras.c. */
 void ras_read(struct sample *sample);
 
-/* Find the card's hwmon directory and its labelled channels, unless that was done. */
+/* Find the card's hwmon directory and its labelled channels, unless that was done and they are still there. */
 void hwmon_prepare(struct dtk_device *device);
 
 /* Tell that a card is about to be touched; false when it is to be left out. */

@@ -63,7 +63,8 @@ static struct reading of_unsigned(uint64_t value, double divisor)
 
 static struct reading of_double(double value)
 {
-    return (struct reading){.status = DTK_OK, .f64 = value, .u64 = value > 0 ? (uint64_t)(value + 0.5) : 0};
+    return (struct reading){
+        .status = DTK_OK, .f64 = value, .u64 = value > 0 && value < 1e18 ? (uint64_t)(value + 0.5) : 0};
 }
 
 /* ---- Files ---- */
@@ -113,29 +114,6 @@ static bool is_blank(const char *text, size_t len)
     return true;
 }
 
-/* Of no star or several, none is the current level. */
-static struct reading parse_current_level(const char *text, size_t len, double divisor)
-{
-    struct levels levels;
-
-    if (is_blank(text, len))
-        return no_reading(DTK_UNSUPPORTED, 0);
-    if (parse_levels(text, len, &levels) != 0)
-        return no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
-    return levels.stars == 1 ? of_double(levels.current / divisor) : no_reading(DTK_UNSUPPORTED, 0);
-}
-
-static struct reading parse_top_level(const char *text, size_t len, double divisor)
-{
-    struct levels levels;
-
-    if (is_blank(text, len))
-        return no_reading(DTK_UNSUPPORTED, 0);
-    if (parse_levels(text, len, &levels) != 0)
-        return no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
-    return levels.count ? of_double(levels.highest / divisor) : no_reading(DTK_UNSUPPORTED, 0);
-}
-
 static struct reading read_parsed(struct sample *sample, enum source source, int directory, const char *name,
                                   parse *parse)
 {
@@ -156,6 +134,38 @@ static struct reading read_parsed(struct sample *sample, enum source source, int
     return reading;
 }
 
+/* Levels of a clock, for the current one and the highest. Of no star or several, none is the current. */
+static void read_levels(struct sample *sample, enum source current, enum source top)
+{
+    struct dtk_device *device = sample->device;
+    const char *name = sources[current].name;
+    ssize_t got = read_file(device, current, device->directory, name);
+    struct reading *readings[] = {&sample->reading[current], &sample->reading[top]};
+    struct levels levels = {0};
+
+    sample->done[current] = sample->done[top] = true;
+    if (got < 0 || is_blank(device->buffer, (size_t)got) || parse_levels(device->buffer, (size_t)got, &levels) != 0) {
+        *readings[0] = got < 0                                 ? of_error(&device->system->root, (int)got, name)
+                       : is_blank(device->buffer, (size_t)got) ? no_reading(DTK_UNSUPPORTED, 0)
+                                                               : no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
+        *readings[1] = *readings[0];
+        return;
+    }
+    *readings[0] = levels.stars == 1 ? of_double(levels.current) : no_reading(DTK_UNSUPPORTED, 0);
+    *readings[1] = levels.count ? of_double(levels.highest) : no_reading(DTK_UNSUPPORTED, 0);
+}
+
+/* A file "hwmon/power1_cap" of the card's hwmon directory. */
+static struct reading read_hwmon(struct sample *sample, enum source source, const char *name)
+{
+    const char *directory = sample->device->hwmon;
+    char path[64];
+
+    if (!directory[0] || snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path)
+        return no_reading(DTK_UNSUPPORTED, 0);
+    return read_parsed(sample, source, sample->device->directory, path, parse_integer);
+}
+
 /* "hwmon/temp*_input (edge)": the number of the labelled channel goes in the place of *. */
 static struct reading read_channel(struct sample *sample, enum source source)
 {
@@ -167,20 +177,25 @@ static struct reading read_channel(struct sample *sample, enum source source)
     if (number == 0)
         return no_reading(DTK_UNSUPPORTED, 0);
     snprintf(name, sizeof name, "%.*s%u%.*s", head, pattern, number - 1, tail, pattern + head + 1);
-    return read_parsed(sample, source, sample->device->hwmon, name, parse_integer);
+    return read_hwmon(sample, source, name);
 }
 
-static struct reading read_pages(struct sample *sample, int pending_wanted)
+static void read_pages(struct sample *sample)
 {
     struct dtk_device *device = sample->device;
+    struct reading *retired = &sample->reading[SOURCE_PAGES_RETIRED], *pending = &sample->reading[SOURCE_PAGES_PENDING];
     ssize_t got = read_file(device, SOURCE_PAGES_RETIRED, device->directory, "ras/gpu_vram_bad_pages");
-    uint64_t retired, pending;
+    uint64_t counts[2];
 
-    if (got < 0)
-        return of_error(&device->system->root, (int)got, "ras/gpu_vram_bad_pages");
-    if (parse_bad_pages(device->buffer, (size_t)got, &retired, &pending) != 0)
-        return no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
-    return of_unsigned((pending_wanted ? pending : retired), 1);
+    sample->done[SOURCE_PAGES_RETIRED] = sample->done[SOURCE_PAGES_PENDING] = true;
+    if (got < 0) {
+        *retired = *pending = of_error(&device->system->root, (int)got, "ras/gpu_vram_bad_pages");
+    } else if (parse_bad_pages(device->buffer, (size_t)got, &counts[0], &counts[1]) != 0) {
+        *retired = *pending = no_reading(DTK_FAILED, DTK_DETAIL_MALFORMED);
+    } else {
+        *retired = of_unsigned(counts[0], 1);
+        *pending = of_unsigned(counts[1], 1);
+    }
 }
 
 /* ---- gpu_metrics ---- */
@@ -260,12 +275,14 @@ static int visit_bank(void *context, const char *name)
 {
     struct banks *banks = context;
     struct dtk_device *device = banks->device;
-    char path[64];
+    const struct root *root = &device->system->root;
+    char path[ROOT_PATH_MAX + 64];
     uint64_t heap = 1, size;
     ssize_t got;
 
-    snprintf(path, sizeof path, "mem_banks/%.20s/%s", name, banks->used ? "used_memory" : "properties");
-    got = root_read(&device->system->root, device->node, path, device->buffer, READ_MAX);
+    snprintf(path, sizeof path, "%s/mem_banks/%.20s/%s", device->node, name,
+             banks->used ? "used_memory" : "properties");
+    got = root_read(root, root->fd, path, device->buffer, READ_MAX);
     if (got < 0)
         return banks->error = (int)got;
     if (banks->used) {
@@ -287,12 +304,17 @@ static int visit_bank(void *context, const char *name)
 static struct reading read_banks(struct sample *sample, bool used)
 {
     struct dtk_device *device = sample->device;
+    const struct root *root = &device->system->root;
     struct banks banks = {.device = device, .used = used};
-    int error =
-        device->node < 0 ? -ENOENT : root_list(&device->system->root, device->node, "mem_banks", visit_bank, &banks);
+    char path[ROOT_PATH_MAX + 16];
+    int error = -ENOENT;
 
+    if (device->node[0]) {
+        snprintf(path, sizeof path, "%s/mem_banks", device->node);
+        error = root_list(root, root->fd, path, visit_bank, &banks);
+    }
     if (error < 0 && error != -ENOENT)
-        return of_error(&device->system->root, error, "kfd mem_banks");
+        return of_error(root, error, "kfd mem_banks");
     if (error == 0 && banks.count)
         return of_unsigned(banks.sum, 1);
     if (!used && device->node_memory)
@@ -310,7 +332,8 @@ static struct reading read_memory_free(struct sample *sample)
 
     if (!whole || used->status != DTK_OK)
         used = sample_read(sample, SOURCE_BANK_USED);
-    if (device->memory_total == 0) {
+    /* The total of this sample where it was asked for; else as it was, since only a new partitioning changes it. */
+    if (device->memory_total == 0 || sample->done[SOURCE_VRAM_TOTAL]) {
         total = sample_read(sample, SOURCE_VRAM_TOTAL);
         if (!whole || total->status != DTK_OK)
             total = sample_read(sample, SOURCE_BANK_TOTAL);
@@ -334,7 +357,7 @@ static struct reading read_fan_speed(struct sample *sample)
     if (device->pwm_max == 0) {
         const struct reading *max = sample_read(sample, SOURCE_FAN_PWM_MAX);
 
-        device->pwm_max = max->status == DTK_OK && max->u64 ? max->u64 : 255; /* hwmon's range */
+        device->pwm_max = max->status == DTK_OK && max->f64 > 0 ? max->u64 : 255; /* hwmon's range */
     }
     return of_double(pwm->f64 * 100 / (double)device->pwm_max);
 }
@@ -362,16 +385,16 @@ static void kernel_read(struct sample *sample, enum source source)
         *ret = read_parsed(sample, source, device->directory, name, parse_leading);
         break;
     case HWMON:
-        *ret = read_parsed(sample, source, device->hwmon, name + strlen("hwmon/"), parse_integer);
+        *ret = read_hwmon(sample, source, name + strlen("hwmon/"));
         break;
     case CHANNEL:
         *ret = read_channel(sample, source);
         break;
     case LEVEL:
-        *ret = read_parsed(sample, source, device->directory, name, parse_current_level);
+        read_levels(sample, source, (enum source)argument);
         break;
     case TOP_LEVEL:
-        *ret = read_parsed(sample, source, device->directory, name, parse_top_level);
+        read_levels(sample, (enum source)argument, source);
         break;
     case TABLE:
         *ret = read_table(sample, argument);
@@ -389,7 +412,7 @@ static void kernel_read(struct sample *sample, enum source source)
         ras_read(sample);
         break;
     case PAGES:
-        *ret = read_pages(sample, argument);
+        read_pages(sample);
         break;
     case DERIVED:
         *ret = source == SOURCE_MEMORY_FREE ? read_memory_free(sample) : read_fan_speed(sample);

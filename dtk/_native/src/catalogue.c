@@ -1,5 +1,6 @@
 #include "catalogue.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -92,7 +93,7 @@ static const struct {
 
 static int status_row(int status)
 {
-    int row = status < 0 ? -(status + 1) + 1 : status; /* INT_MIN has no opposite */
+    int row = status == INT_MIN ? -1 : status < 0 ? -status : status;
 
     return row >= 0 && row < (int)(sizeof statuses / sizeof statuses[0]) ? row : -1;
 }

@@ -19,7 +19,7 @@ struct dtk_device *device_new(struct dtk_system *system)
         return NULL;
     device->system = system;
     device->card = device;
-    device->directory = device->node = device->hwmon = -1;
+    device->directory = -1;
     device->id.index = device->id.card = device->id.partition = device->id.numa_node = -1;
     device->id.drm_card = device->id.drm_render = device->id.kfd_node = device->id.hip_index = -1;
     device->id.gpu_id = -1;
@@ -31,27 +31,32 @@ struct dtk_device *device_new(struct dtk_system *system)
 
 void device_free(struct dtk_device *device)
 {
-    const int descriptors[] = {device->directory, device->node, device->hwmon};
-
-    for (size_t i = 0; i < sizeof descriptors / sizeof descriptors[0]; i++)
-        if (descriptors[i] >= 0)
-            close(descriptors[i]);
+    if (device->directory >= 0)
+        close(device->directory);
     free(device);
+}
+
+int device_list_reserve(struct device_list *list, int more)
+{
+    struct dtk_device **grown;
+
+    if (list->count + more <= list->room)
+        return 0;
+    grown = realloc(list->at, (size_t)(2 * list->count + more) * sizeof *grown);
+    if (!grown)
+        return -DTK_NO_MEMORY;
+    list->at = grown;
+    list->room = 2 * list->count + more;
+    return 0;
 }
 
 int device_list_add(struct device_list *list, struct dtk_device *device)
 {
-    if (list->count == list->room) {
-        int room = list->room ? 2 * list->room : 16;
-        struct dtk_device **grown = realloc(list->at, (size_t)room * sizeof *grown);
+    int status = device_list_reserve(list, 1);
 
-        if (!grown)
-            return -DTK_NO_MEMORY;
-        list->at = grown;
-        list->room = room;
-    }
-    list->at[list->count++] = device;
-    return 0;
+    if (status == 0)
+        list->at[list->count++] = device;
+    return status;
 }
 
 /* A whole card stands in both lists. */
@@ -102,12 +107,37 @@ void system_lock(const struct dtk_system *system)
     pthread_rwlock_rdlock(lock_of((struct dtk_system *)system));
 }
 
+void system_lock_alone(struct dtk_system *system)
+{
+    pthread_rwlock_wrlock(lock_of(system));
+}
+
 void system_unlock(const struct dtk_system *system)
 {
     pthread_rwlock_unlock((pthread_rwlock_t *)&system->lock);
 }
 
 /* ---- Systems ---- */
+
+static int status_of_root(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+        return -DTK_NOT_FOUND;
+    case ELOOP:
+    case ENAMETOOLONG:
+        return -DTK_INVALID_ARGUMENT;
+    case EACCES:
+        return -DTK_DENIED;
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+        return -DTK_NO_MEMORY;
+    default:
+        return -DTK_FAILED;
+    }
+}
 
 int dtk_open(const char *root, uint64_t flags, dtk_system **ret)
 {
@@ -133,7 +163,7 @@ int system_open(const char *root, uint64_t flags, const struct enumeration *enum
     system->root.walk = flags & DTK_OPEN_NO_OPENAT2;
     system->root.fd = open(root ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (system->root.fd < 0) {
-        status = errno == ENOENT || errno == ENOTDIR ? -DTK_NOT_FOUND : errno == EACCES ? -DTK_DENIED : -DTK_FAILED;
+        status = status_of_root(errno);
     } else if (fstatat(system->root.fd, "sys", &own, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(own.st_mode)) {
         status = errno == EACCES ? -DTK_DENIED : -DTK_INVALID_ARGUMENT;
     } else if (fstatat(system->root.fd, "sys/.", &own, 0) != 0 && errno == EACCES) {
@@ -141,6 +171,7 @@ int system_open(const char *root, uint64_t flags, const struct enumeration *enum
     } else {
         system->live = stat("/", &live) == 0 && fstat(system->root.fd, &own) == 0 && live.st_ino == own.st_ino &&
                        live.st_dev == own.st_dev;
+        system->root.trusted = system->live;
         status = backend_kernel.enumerate(system, &system->now);
     }
     if (status != 0) {
@@ -163,135 +194,6 @@ void dtk_close(dtk_system *system)
         close(system->root.fd);
     pthread_rwlock_destroy(&system->lock);
     free(system);
-}
-
-/* ---- Rescan ---- */
-
-static bool is_same(const struct dtk_device *a, const struct dtk_device *b)
-{
-    return a->card == a ? b->card == b && a->partitioned == b->partitioned && strcmp(a->path, b->path) == 0 &&
-                              a->stat.st_ino == b->stat.st_ino && a->stat.st_dev == b->stat.st_dev
-                        : b->card != b && is_same(a->card, b->card) && a->id.partition == b->id.partition &&
-                              a->id.kfd_node == b->id.kfd_node;
-}
-
-static struct dtk_device *find_same(const struct device_list *list, const struct dtk_device *device)
-{
-    for (int i = 0; i < list->count; i++)
-        if (is_same(list->at[i], device))
-            return list->at[i];
-    return NULL;
-}
-
-/* Let `old` go on in the place of `fresh`: the same card, perhaps with other numbers. */
-static void take_over(struct dtk_device *old, struct dtk_device *fresh)
-{
-    int node = old->node;
-
-    old->id = fresh->id;
-    old->node = fresh->node;
-    fresh->node = node;
-    device_free(fresh);
-}
-
-/* Keep the pointer of every device of `list` that was there before. Comparing needs the card pointers as they were, so
- * the pairs are found first and exchanged after. */
-static int exchange(struct dtk_system *system, struct inventory *fresh)
-{
-    int total = fresh->devices.count + fresh->cards.count, count = 0;
-    struct {
-        struct dtk_device *old, *fresh;
-    } *pairs = calloc(total ? (size_t)total : 1, sizeof *pairs);
-
-    if (!pairs)
-        return -DTK_NO_MEMORY;
-    for (int i = 0; i < total; i++) {
-        bool is_card = i >= fresh->devices.count;
-        struct dtk_device *device = is_card ? fresh->cards.at[i - fresh->devices.count] : fresh->devices.at[i];
-        struct dtk_device *old;
-
-        if (is_card && !device->partitioned)
-            continue; /* stands in the devices */
-        old = find_same(is_card ? &system->now.cards : &system->now.devices, device);
-        if (old) {
-            pairs[count].old = old;
-            pairs[count++].fresh = device;
-        }
-    }
-    for (int i = 0; i < count; i++) {
-        for (int j = 0; j < fresh->devices.count; j++) {
-            if (fresh->devices.at[j] == pairs[i].fresh)
-                fresh->devices.at[j] = pairs[i].old;
-            if (fresh->devices.at[j]->card == pairs[i].fresh)
-                fresh->devices.at[j]->card = pairs[i].old;
-        }
-        for (int j = 0; j < fresh->cards.count; j++)
-            if (fresh->cards.at[j] == pairs[i].fresh)
-                fresh->cards.at[j] = pairs[i].old;
-    }
-    for (int i = 0; i < count; i++)
-        take_over(pairs[i].old, pairs[i].fresh);
-    free(pairs);
-    return 0;
-}
-
-static bool holds(const struct device_list *list, const struct dtk_device *device)
-{
-    for (int i = 0; i < list->count; i++)
-        if (list->at[i] == device)
-            return true;
-    return false;
-}
-
-/* Devices of `list` that are not in the inventory any more answer GONE from now on. The room was made before. */
-static void retire(struct dtk_system *system, const struct device_list *list, const struct inventory *fresh)
-{
-    for (int i = 0; i < list->count; i++) {
-        struct dtk_device *device = list->at[i];
-
-        if (holds(&fresh->devices, device) || holds(&fresh->cards, device) || holds(&system->former, device))
-            continue;
-        device->gone = true;
-        device->id.index = device->id.card = device->id.hip_index = -1;
-        device_list_add(&system->former, device);
-    }
-}
-
-static int make_room(struct device_list *list, int more)
-{
-    struct dtk_device **grown = realloc(list->at, (size_t)(list->count + more + 1) * sizeof *grown);
-
-    if (!grown)
-        return -DTK_NO_MEMORY;
-    list->at = grown;
-    list->room = list->count + more + 1;
-    return 0;
-}
-
-int dtk_rescan(dtk_system *system)
-{
-    struct inventory fresh = {0};
-    int status;
-
-    if (!system)
-        return -DTK_INVALID_ARGUMENT;
-    pthread_rwlock_wrlock(lock_of(system));
-    status = make_room(&system->former, system->now.devices.count + system->now.cards.count);
-    if (status == 0)
-        status = backend_kernel.enumerate(system, &fresh);
-    if (status == 0)
-        status = exchange(system, &fresh);
-    if (status == 0) {
-        retire(system, &system->now.devices, &fresh);
-        retire(system, &system->now.cards, &fresh);
-        free(system->now.devices.at);
-        free(system->now.cards.at);
-        system->now = fresh;
-    } else {
-        inventory_free(&fresh);
-    }
-    system_unlock(system);
-    return status;
 }
 
 /* ---- Access by index ---- */
@@ -407,38 +309,42 @@ static void read_id(const struct dtk_device *device, const char *name, int32_t *
         *ret = -1;
 }
 
+void device_info(const struct dtk_device *device, dtk_info *ret)
+{
+    struct dtk_device *card = device->card;
+    char product[sizeof ret->name];
+
+    *ret = device->id;
+    if (card->directory < 0 || !device_is_there(card))
+        return;
+    /* The PCI core answers these without the driver; a sleeping card stays asleep. */
+    read_id(card, "numa_node", &ret->numa_node);
+    read_id(card, "revision", &ret->revision_id);
+    if (ret->subsystem_vendor_id < 0)
+        read_id(card, "subsystem_vendor", &ret->subsystem_vendor_id);
+    if (ret->subsystem_device_id < 0)
+        read_id(card, "subsystem_device", &ret->subsystem_device_id);
+    if (device_state(card) != DTK_OK)
+        return;
+    read_string(card, "serial_number", ret->serial, sizeof ret->serial);
+    read_string(card, "product_name", product, sizeof product);
+    if (product[0])
+        memcpy(ret->name, product, sizeof ret->name);
+    read_string(card, "vbios_version", ret->vbios, sizeof ret->vbios);
+    read_string(card, "power_dpm_force_performance_level", ret->performance_level, sizeof ret->performance_level);
+    read_string(card, "current_compute_partition", ret->compute_partition, sizeof ret->compute_partition);
+    read_string(card, "current_memory_partition", ret->memory_partition, sizeof ret->memory_partition);
+    read_string(card, "mem_info_vram_vendor", ret->memory_vendor, sizeof ret->memory_vendor);
+}
+
 int dtk_device_info(const dtk_device *device, dtk_info *ret, size_t size)
 {
-    const struct dtk_device *card;
     dtk_info info;
-    char product[sizeof info.name];
 
     if (!device || !ret)
         return -DTK_INVALID_ARGUMENT;
     system_lock(device->system);
-    info = device->id;
-    card = device->card;
-    if (device_is_there(card) && card->directory >= 0) {
-        /* The PCI core answers these without the driver; a sleeping card stays asleep. */
-        read_id(card, "numa_node", &info.numa_node);
-        read_id(card, "revision", &info.revision_id);
-        if (info.subsystem_vendor_id < 0)
-            read_id(card, "subsystem_vendor", &info.subsystem_vendor_id);
-        if (info.subsystem_device_id < 0)
-            read_id(card, "subsystem_device", &info.subsystem_device_id);
-        if (device_state(device->card) == DTK_OK) {
-            read_string(card, "serial_number", info.serial, sizeof info.serial);
-            read_string(card, "product_name", product, sizeof product);
-            if (product[0])
-                memcpy(info.name, product, sizeof info.name);
-            read_string(card, "vbios_version", info.vbios, sizeof info.vbios);
-            read_string(card, "power_dpm_force_performance_level", info.performance_level,
-                        sizeof info.performance_level);
-            read_string(card, "current_compute_partition", info.compute_partition, sizeof info.compute_partition);
-            read_string(card, "current_memory_partition", info.memory_partition, sizeof info.memory_partition);
-            read_string(card, "mem_info_vram_vendor", info.memory_vendor, sizeof info.memory_vendor);
-        }
-    }
+    device_info(device, &info);
     system_unlock(device->system);
     memcpy(ret, &info, size < sizeof info ? size : sizeof info);
     return 0;

@@ -1,5 +1,6 @@
 /* Devices: KFD's nodes, each on the card it belongs to. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +19,16 @@ static int visit_node(void *context, const char *name)
     struct node node = {0};
     char path[ROOT_PATH_MAX], text[4096];
 
-    if (parse_number_after(name, "", &node.number) != 0)
-        return 0;
+    if (parse_number_after(name, "", &node.number) != 0 || node.number > INT32_MAX || (name[0] == '0' && name[1]))
+        return 0; /* "01" is no node of the kernel's */
     snprintf(path, sizeof path, "%s/%.20s/properties", scan->directory, name);
 
     /* EPERM here is a device cgroup that denies the card: this process cannot open it. */
     ssize_t got = root_read(scan->root, scan->root->fd, path, text, sizeof text);
 
-    if (got <= 0) {
-        ROOT_DEBUG(scan->root, (int)got, path);
-        return 0;
-    }
+    if (got <= 0)
+        return scan_note(scan, (int)got, path);
+
     size_t len = (size_t)got;
 
     if (parse_property(text, len, "simd_count", &node.simd_count) != 0 || node.simd_count == 0)
@@ -136,6 +136,7 @@ static struct dtk_device *add_kfd_card(struct scan *scan, const struct node *nod
     card->id.device_id = (int32_t)(node->device_id & 0xffff);
     if (device_list_add(&scan->found->cards, card) != 0) {
         device_free(card);
+        scan->status = -DTK_NO_MEMORY;
         return NULL;
     }
     return card;
@@ -152,8 +153,6 @@ static void name_arch(const struct node *node, char *ret, size_t size)
 /* What a node says of its device, whole card or partition. */
 static void describe(struct scan *scan, struct dtk_device *device, const struct node *node)
 {
-    char path[ROOT_PATH_MAX];
-
     device->id.kfd_node = (int32_t)node->number;
     device->id.gpu_id = node->gpu_id ? (int64_t)node->gpu_id : -1;
     device->id.hive_id = node->hive_id;
@@ -166,15 +165,10 @@ static void describe(struct scan *scan, struct dtk_device *device, const struct 
     name_arch(node, device->id.arch, sizeof device->id.arch);
     device->node_memory = node->local_mem_size;
     device->node_clock_max = node->clock_max;
-    snprintf(path, sizeof path, "%s/%u", scan->directory, node->number);
-    device->node = root_open_directory(scan->root, scan->root->fd, path);
-    if (device->directory < 0 && device->node >= 0) {
-        device->directory = dup(device->node);
-        snprintf(device->path, sizeof device->path, "%s", path);
-        if (device->directory < 0 || fstat(device->node, &device->stat) != 0 ||
-            root_resolve(scan->root, path, device->path, sizeof device->path) != 0)
-            device->path[0] = '\0';
-    }
+    snprintf(device->node, sizeof device->node, "%.*s/%u", ROOT_PATH_MAX - 16, scan->directory, node->number);
+    if (device->directory < 0 && !device->path[0] &&
+        fstatat(scan->root->fd, device->node, &device->stat, AT_SYMLINK_NOFOLLOW) == 0)
+        memcpy(device->path, device->node, sizeof device->path);
 }
 
 /* ---- Devices ---- */
@@ -256,10 +250,10 @@ static void add_partition(struct scan *scan, struct dtk_device *card, const stru
 /* Devices of one card: itself, or the partitions that its nodes are. */
 static void add_devices(struct scan *scan, struct dtk_device *card)
 {
-    struct node *of_card[64];
+    struct node **of_card = scan->of_card;
     int count = 0;
 
-    for (int i = 0; i < scan->node_count && count < 64; i++)
+    for (int i = 0; i < scan->node_count; i++)
         if (scan->nodes[i].card == card)
             of_card[count++] = &scan->nodes[i];
     for (int i = 0; i < count && card->id.unique_id == 0; i++)
@@ -268,6 +262,7 @@ static void add_devices(struct scan *scan, struct dtk_device *card)
         char text[64];
         ssize_t got = ask(scan, card, "unique_id", text, sizeof text);
 
+        scan_note(scan, got == -EAGAIN ? 0 : (int)got, "unique_id");
         if (got <= 0 || parse_hex64(text, (size_t)got, &card->id.unique_id) != 0 || card->id.unique_id == UINT64_MAX)
             card->id.unique_id = 0;
     }
@@ -284,11 +279,10 @@ static void add_devices(struct scan *scan, struct dtk_device *card)
     for (int i = 0; i < count && scan->status == 0; i++)
         add_partition(scan, card, of_card[i]);
     /* A card without a PCI directory is there as long as its first node is. */
-    if (card->directory < 0 && scan->status == 0) {
+    if (!card->path[0] && scan->status == 0) {
         struct dtk_device *first = scan->found->devices.at[scan->found->devices.count - count];
 
         memcpy(card->path, first->path, sizeof card->path);
-        card->directory = first->node >= 0 ? dup(first->node) : -1;
         card->stat = first->stat;
     }
 }
@@ -304,6 +298,14 @@ static int by_address(const void *a, const void *b)
     if (key_x != key_y)
         return key_x < key_y ? -1 : 1;
     return (x->id.partition > y->id.partition) - (x->id.partition < y->id.partition);
+}
+
+static bool has_earlier_twin(const struct inventory *found, int card)
+{
+    for (int i = 0; i < card; i++)
+        if (strcmp(found->cards.at[i]->id.bdf, found->cards.at[card]->id.bdf) == 0)
+            return true;
+    return false;
 }
 
 static bool shares_unique_id(const struct inventory *found, const struct dtk_device *card)
@@ -322,8 +324,10 @@ static void name_uuids(struct inventory *found)
         card->id.card = i;
         if (card->id.unique_id && !shares_unique_id(found, card))
             snprintf(card->id.uuid, sizeof card->id.uuid, "GPU-%016llx", (unsigned long long)card->id.unique_id);
-        else
+        else if (!has_earlier_twin(found, i))
             snprintf(card->id.uuid, sizeof card->id.uuid, "PCI-%s", card->id.bdf);
+        else /* a tree that contradicts itself */
+            snprintf(card->id.uuid, sizeof card->id.uuid, "PCI-%.16s/c%d", card->id.bdf, i % 1000);
     }
     for (int i = 0; i < found->devices.count; i++) {
         struct dtk_device *device = found->devices.at[i];
@@ -333,7 +337,7 @@ static void name_uuids(struct inventory *found)
         device->id.card = card->card;
         device->id.unique_id = card->unique_id;
         if (device != device->card)
-            snprintf(device->id.uuid, sizeof device->id.uuid, "%.26s/p%d", card->uuid, device->id.partition & 63);
+            snprintf(device->id.uuid, sizeof device->id.uuid, "%.24s/p%d", card->uuid, device->id.partition % 10000);
     }
 }
 
@@ -355,40 +359,61 @@ static void number_hip(struct scan *scan)
         }
 }
 
+static void scan_kfd(struct scan *scan, char *nodes, size_t size)
+{
+    for (size_t i = 0; i < sizeof kfd_nodes / sizeof kfd_nodes[0] && scan->status == 0 && scan->node_count == 0; i++) {
+        int error = root_resolve(scan->root, kfd_nodes[i], nodes, size);
+
+        scan->directory = nodes;
+        scan_note(scan, error ? error : root_list(scan->root, scan->root->fd, nodes, visit_node, scan), kfd_nodes[i]);
+    }
+    if (scan->node_count)
+        qsort(scan->nodes, (size_t)scan->node_count, sizeof *scan->nodes, by_number);
+    for (int i = 0; i < scan->node_count && scan->status == 0; i++) {
+        struct node *node = &scan->nodes[i];
+
+        node->card = card_of(scan, node);
+        if (!node->card)
+            node->card = add_kfd_card(scan, node);
+        if (node->card && node->card->id.unique_id == 0)
+            node->card->id.unique_id = node->unique_id;
+    }
+}
+
+/* Indices, names and uuids, when all cards are known. */
+static void finish(struct scan *scan)
+{
+    struct device_list *cards = &scan->found->cards, *devices = &scan->found->devices;
+
+    if (devices->count)
+        qsort(devices->at, (size_t)devices->count, sizeof *devices->at, by_address);
+    for (int i = 0; i < cards->count; i++)
+        name_of_card(scan->root, &cards->at[i]->id, cards->at[i]->id.name, sizeof cards->at[i]->id.name);
+    for (int i = 0; i < devices->count; i++)
+        memcpy(devices->at[i]->id.name, devices->at[i]->card->id.name, sizeof devices->at[i]->id.name);
+    name_uuids(scan->found);
+    number_hip(scan);
+}
+
 int kernel_enumerate(struct dtk_system *system, struct inventory *ret)
 {
     struct scan scan = {.system = system, .root = &system->root, .found = ret};
     char nodes[ROOT_PATH_MAX];
 
     scan_pci(&scan);
-    for (size_t i = 0; i < sizeof kfd_nodes / sizeof kfd_nodes[0] && scan.status == 0 && scan.node_count == 0; i++)
-        if (root_resolve(scan.root, kfd_nodes[i], nodes, sizeof nodes) == 0) {
-            scan.directory = nodes;
-            root_list(scan.root, scan.root->fd, nodes, visit_node, &scan);
-        }
-    if (scan.node_count)
-        qsort(scan.nodes, (size_t)scan.node_count, sizeof *scan.nodes, by_number);
-    for (int i = 0; i < scan.node_count && scan.status == 0; i++) {
-        struct node *node = &scan.nodes[i];
-
-        node->card = card_of(&scan, node);
-        if (!node->card)
-            node->card = add_kfd_card(&scan, node);
-        if (node->card && node->card->id.unique_id == 0)
-            node->card->id.unique_id = node->unique_id;
-    }
+    scan_kfd(&scan, nodes, sizeof nodes);
     if (ret->cards.count)
         qsort(ret->cards.at, (size_t)ret->cards.count, sizeof *ret->cards.at, by_address);
+    scan.of_card = malloc(((size_t)scan.node_count + 1) * sizeof *scan.of_card);
+    if (!scan.of_card)
+        scan.status = -DTK_NO_MEMORY;
     for (int i = 0; i < ret->cards.count && scan.status == 0; i++)
         add_devices(&scan, ret->cards.at[i]);
-    if (ret->devices.count)
-        qsort(ret->devices.at, (size_t)ret->devices.count, sizeof *ret->devices.at, by_address);
-    for (int i = 0; i < ret->cards.count; i++)
-        name_of_card(scan.root, &ret->cards.at[i]->id, ret->cards.at[i]->id.name, sizeof ret->cards.at[i]->id.name);
-    for (int i = 0; i < ret->devices.count; i++)
-        memcpy(ret->devices.at[i]->id.name, ret->devices.at[i]->card->id.name, sizeof ret->devices.at[i]->id.name);
-    name_uuids(ret);
-    number_hip(&scan);
+    if (scan.status == 0)
+        finish(&scan);
+    if (scan.status == 0 && scan.denied && ret->devices.count == 0)
+        scan.status = -DTK_DENIED;
+    free(scan.of_card);
     free(scan.nodes);
     free(scan.pairs);
     return scan.status;

@@ -1,4 +1,5 @@
 /* Cards as PCI and DRM show them: by the driver that holds them, never by a glob on card[0-9]. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +37,29 @@ bool scan_read_number(const struct root *root, int directory, const char *name, 
     return got > 0 && parse_u64(text, (size_t)got, ret) == 0;
 }
 
-/* PCI ids and class of a card from uevent, which holds all of them; some recordings have only the single files. */
-static void read_pci_ids(const struct root *root, struct dtk_device *card, uint64_t *pci_class)
+int scan_note(struct scan *scan, int error, const char *what)
 {
+    if (error >= 0 || error == scan->status || error == -ENOENT || error == -ENOTDIR)
+        return scan->status;
+    ROOT_DEBUG(scan->root, error, what);
+    if (error == -EACCES || error == -EPERM)
+        scan->denied = true;
+    if (error == -EMFILE || error == -ENFILE || error == -ENOMEM)
+        scan->status = -DTK_NO_MEMORY;
+    return scan->status;
+}
+
+/* PCI ids and class of a card from uevent, which holds all of them; some recordings have only the single files. */
+static void read_pci_ids(struct scan *scan, struct dtk_device *card, uint64_t *pci_class)
+{
+    const struct root *root = scan->root;
     char *text = card->buffer, value[64];
     ssize_t got = root_read(root, card->directory, "uevent", text, READ_MAX);
     size_t len = got > 0 ? (size_t)got : 0;
     unsigned vendor, device;
     uint64_t number;
 
+    scan_note(scan, (int)got, "uevent");
     if (!card->id.driver[0] && parse_variable(text, len, "DRIVER", value, sizeof value) == 0)
         snprintf(card->id.driver, sizeof card->id.driver, "%.15s", value);
     if (parse_variable(text, len, "PCI_CLASS", value, sizeof value) == 0 &&
@@ -116,21 +131,28 @@ static struct dtk_device *add_pci_card(struct scan *scan, const char *path, cons
     snprintf(card->path, sizeof card->path, "%s", path);
     card_set_address(card, address);
     card->directory = root_open_directory(scan->root, scan->root->fd, path);
+    if (card->directory < 0)
+        scan_note(scan, card->directory, path);
     card->left_out = !touch(scan->system, card->id.bdf);
     if (driver)
         snprintf(card->id.driver, sizeof card->id.driver, "%.15s", driver);
     else
         read_driver_link(scan->root, card);
     if (!card->left_out && card->directory >= 0)
-        read_pci_ids(scan->root, card, &pci_class);
+        read_pci_ids(scan, card, &pci_class);
     if (card->id.vendor_id < 0 && is_known_driver(card->id.driver))
         card->id.vendor_id = strncmp(card->id.driver, "hy", 2) == 0 ? 0x1d94 : 0x1002;
     if (card->directory >= 0 && fstat(card->directory, &card->stat) != 0)
         memset(&card->stat, 0, sizeof card->stat);
     /* The driver tells a card from a bridge; the class only rules out what says that it is something else. */
     if (!is_card_vendor((uint64_t)card->id.vendor_id) || !is_known_driver(card->id.driver) ||
-        (pci_class && !is_card_class(pci_class)) || device_list_add(&scan->found->cards, card) != 0) {
+        (pci_class && !is_card_class(pci_class))) {
         device_free(card);
+        return NULL;
+    }
+    if (device_list_add(&scan->found->cards, card) != 0) {
+        device_free(card);
+        scan->status = -DTK_NO_MEMORY;
         return NULL;
     }
     return card;
@@ -141,11 +163,15 @@ static int visit_bound(void *context, const char *name)
     struct scan *scan = context;
     struct pci_address address;
     char path[ROOT_PATH_MAX], target[ROOT_PATH_MAX];
+    int error;
 
-    if (parse_pci_address(name, strlen(name), &address) == 0 &&
-        snprintf(path, sizeof path, "%s/%s", scan->directory, name) < (int)sizeof path &&
-        root_resolve(scan->root, path, target, sizeof target) == 0)
-        add_pci_card(scan, target, strrchr(scan->directory, '/') + 1);
+    if (parse_pci_address(name, strlen(name), &address) != 0 ||
+        snprintf(path, sizeof path, "%s/%s", scan->directory, name) >= (int)sizeof path)
+        return 0;
+    error = root_resolve(scan->root, path, target, sizeof target);
+    if (error)
+        return scan_note(scan, error, path);
+    add_pci_card(scan, target, strrchr(scan->directory, '/') + 1);
     return scan->status;
 }
 
@@ -205,8 +231,8 @@ void scan_pci(struct scan *scan)
     for (int i = 0; i < DRIVER_COUNT && scan->status == 0; i++) {
         snprintf(path, sizeof path, "sys/bus/pci/drivers/%s", drivers[i]);
         scan->directory = path;
-        root_list(scan->root, scan->root->fd, path, visit_bound, scan);
+        scan_note(scan, root_list(scan->root, scan->root->fd, path, visit_bound, scan), path);
     }
     if (scan->status == 0)
-        root_list(scan->root, scan->root->fd, "sys/class/drm", visit_drm, scan);
+        scan_note(scan, root_list(scan->root, scan->root->fd, "sys/class/drm", visit_drm, scan), "sys/class/drm");
 }

@@ -27,10 +27,16 @@ struct scan {
     const char *directory; /* being listed */
     struct node *nodes;
     int node_count, node_room;
+    struct node **of_card; /* room for all nodes */
     struct drm_pair *pairs;
     int pair_count, pair_room;
+    bool denied; /* something could not be looked at */
     int status;
 };
+
+/* Take note of a negative errno: nothing there is nothing, denied is kept in mind, and without descriptors or memory
+ * the scan fails rather than finding nothing. Returns scan->status. */
+int scan_note(struct scan *scan, int error, const char *what);
 
 /* kernel_pci.c: add the cards that a driver holds, with their DRM nodes, and the pairs of partitions. Sets scan->status. */
 void scan_pci(struct scan *scan);

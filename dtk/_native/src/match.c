@@ -58,7 +58,10 @@ static bool by_serial(const struct dtk_device *device, const struct key *key)
 {
     dtk_info info;
 
-    return touch(device->system, device->id.bdf) && dtk_device_info(device, &info, sizeof info) == 0 && info.serial[0] && strcmp(info.serial, key->text) == 0;
+    if (!touch(device->system, device->id.bdf))
+        return false;
+    device_info(device, &info);
+    return info.serial[0] && strcmp(info.serial, key->text) == 0;
 }
 
 static const struct {
@@ -107,44 +110,50 @@ static int settle_uuid(const dtk_system *system, const char *text, int *ret, siz
     return found;
 }
 
-/* serial: asks dtk_device_info(), which takes the lock itself, so the lock is not held around the tests. */
-int dtk_device_match(dtk_system *system, const char *key, int *ret, size_t count)
+/* For who holds the lock. */
+static int match(const struct dtk_system *system, const char *text, int *ret, size_t count)
 {
-    struct key what = {0};
-    matches *test;
-    int found = 0, total;
+    const struct device_list *devices = &system->now.devices;
+    struct key key = {0};
+    matches *test = understand(text, &key);
+    int found = 0;
 
-    if (!system || !key || (!ret && count))
-        return -DTK_INVALID_ARGUMENT;
-    test = understand(key, &what);
     if (!test)
         return -DTK_INVALID_ARGUMENT;
-    total = dtk_device_count(system);
-    for (int i = 0; i < total; i++) {
-        dtk_device *device;
-
-        if (dtk_device_get(system, i, &device) != 0 || !test(device, &what))
+    for (int i = 0; i < devices->count; i++) {
+        if (!test(devices->at[i], &key))
             continue;
         if ((size_t)found < count)
             ret[found] = i;
         found++;
     }
-    if (test == by_uuid && found > 1) {
-        system_lock(system);
-        found = settle_uuid(system, what.text, ret, count, found);
-        system_unlock(system);
-    }
+    if (test == by_uuid && found > 1)
+        found = settle_uuid(system, key.text, ret, count, found);
     return found ? found : -DTK_NOT_FOUND;
+}
+
+int dtk_device_match(dtk_system *system, const char *key, int *ret, size_t count)
+{
+    int found;
+
+    if (!system || !key || (!ret && count))
+        return -DTK_INVALID_ARGUMENT;
+    system_lock(system);
+    found = match(system, key, ret, count);
+    system_unlock(system);
+    return found;
 }
 
 int dtk_device_find(dtk_system *system, const char *key, dtk_device **ret)
 {
     int index = -1, found;
 
-    if (!ret)
+    if (!system || !key || !ret)
         return -DTK_INVALID_ARGUMENT;
-    found = dtk_device_match(system, key, &index, 1);
-    if (found < 0)
-        return found;
-    return found == 1 ? dtk_device_get(system, index, ret) : -DTK_AMBIGUOUS;
+    system_lock(system);
+    found = match(system, key, &index, 1);
+    if (found == 1)
+        *ret = system->now.devices.at[index];
+    system_unlock(system);
+    return found < 0 ? found : found == 1 ? 0 : -DTK_AMBIGUOUS;
 }

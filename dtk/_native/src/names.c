@@ -41,15 +41,19 @@ static bool take_line(struct search *search, const char *line, size_t len)
            parse_text(line + 6, len - 6, search->ret, search->size) == 0;
 }
 
+enum { LIST_MAX = 16 << 20 };
+
 /* The list is over a megabyte: read it in pieces, cut a line that is longer than the buffer. */
 static bool search_file(int fd, struct search *search)
 {
-    char buffer[READ_MAX / 4];
-    size_t held = 0;
+    char buffer[READ_MAX / 8];
+    size_t held = 0, total = 0;
     ssize_t got;
 
-    while ((got = read(fd, buffer + held, sizeof buffer - held)) > 0) {
+    while (total < LIST_MAX && (got = read(fd, buffer + held, sizeof buffer - held)) > 0) {
         char *line = buffer, *end = buffer + held + got, *newline;
+
+        total += (size_t)got;
 
         while ((newline = memchr(line, '\n', (size_t)(end - line)))) {
             if (take_line(search, line, (size_t)(newline - line)))

@@ -10,7 +10,8 @@ struct walk {
     struct dtk_device *device;
     const char *directory;
     void *ret;
-    size_t size, room; /* of the caller's records */
+    size_t size, room;    /* of the caller's records */
+    struct reading *sums; /* of a sample, by source; NULL when records are wanted */
     int count;
 };
 
@@ -30,21 +31,27 @@ static void store(struct walk *walk, const void *record, size_t size)
     walk->count++;
 }
 
-static int walk_directory(struct walk *walk, root_visit *visit)
+/* For a card that is awake. */
+static int walk_files(struct walk *walk, root_visit *visit)
 {
     struct dtk_device *device = walk->device;
-    int error, state;
+    int error = device->directory < 0
+                    ? -ENOENT
+                    : root_list(&device->system->root, device->directory, walk->directory, visit, walk);
 
-    if (device->card != device)
-        return -DTK_ON_CARD;
-    state = device_state(device);
-    if (state != DTK_OK)
-        return -state;
-    error = device->directory < 0 ? -ENOENT
-                                  : root_list(&device->system->root, device->directory, walk->directory, visit, walk);
     if (error < 0)
         return device_is_there(device) ? -(int)status_of_error(error) : -DTK_GONE;
     return walk->count;
+}
+
+static int walk_directory(struct walk *walk, root_visit *visit)
+{
+    int state;
+
+    if (walk->device->card != walk->device)
+        return -DTK_ON_CARD;
+    state = device_state(walk->device);
+    return state == DTK_OK ? walk_files(walk, visit) : -state;
 }
 
 /* ---- Error counters ---- */
@@ -67,14 +74,31 @@ static bool is_block(const struct walk *walk, const char *name, char *ret, size_
     char twin[96];
 
     if (len > tail && strcmp(name + len - tail, suffix) == 0) {
-        snprintf(ret, size, "%.*s", (int)(len - tail), name);
-        return true;
+        return parse_text(name, len - tail, ret, size) == 0;
     }
     if (strncmp(name, prefix, sizeof prefix - 1) != 0 || !name[sizeof prefix - 1])
         return false;
-    snprintf(ret, size, "%s", name + sizeof prefix - 1);
+    if (parse_text(name + sizeof prefix - 1, len - (sizeof prefix - 1), ret, size) != 0)
+        return false;
     snprintf(twin, sizeof twin, "%s/%.40s%s", walk->directory, ret, suffix);
     return root_has_file(walk->device->directory, twin) == -ENOENT;
+}
+
+static void add_count(struct reading *sum, const dtk_value *value)
+{
+    bool counts = sum->status == DTK_OK || sum->status == DTK_UNSUPPORTED;
+
+    if (value->status == DTK_UNSUPPORTED || !counts)
+        return;
+    /* A sum without one of its parts, or one that overflows, would be a made-up number. */
+    if (value->status != DTK_OK || value->u64 > UINT64_MAX - sum->u64) {
+        sum->status = value->status != DTK_OK ? value->status : DTK_FAILED;
+        sum->detail = value->status != DTK_OK ? value->detail : DTK_DETAIL_IMPLAUSIBLE;
+        return;
+    }
+    sum->status = DTK_OK;
+    sum->u64 += value->u64;
+    sum->f64 = (double)sum->u64;
 }
 
 static int visit_block(void *context, const char *name)
@@ -99,7 +123,13 @@ static int visit_block(void *context, const char *name)
 
         block.correctable = block.uncorrectable = block.deferred = no_count(status, detail);
     }
-    store(walk, &block, sizeof block);
+    if (walk->sums) {
+        add_count(&walk->sums[SOURCE_RAS_CORRECTABLE], &block.correctable);
+        add_count(&walk->sums[SOURCE_RAS_UNCORRECTABLE], &block.uncorrectable);
+        add_count(&walk->sums[SOURCE_RAS_DEFERRED], &block.deferred);
+    } else {
+        store(walk, &block, sizeof block);
+    }
     return 0;
 }
 
@@ -116,39 +146,19 @@ int dtk_device_ecc(dtk_device *device, dtk_ecc_block *ret, size_t size, size_t c
     return status;
 }
 
-enum { BLOCKS_MAX = 64 };
-
-static void add_count(struct reading *sum, const dtk_value *value)
-{
-    if (value->status == DTK_OK && (sum->status == DTK_OK || sum->status == DTK_UNSUPPORTED)) {
-        sum->status = DTK_OK;
-        sum->u64 += value->u64;
-        sum->f64 = (double)sum->u64;
-    } else if (value->status != DTK_OK && value->status != DTK_UNSUPPORTED) {
-        /* A sum without one of its parts would be a made-up number. */
-        sum->status = value->status;
-        sum->detail = value->detail;
-    }
-}
-
 void ras_read(struct sample *sample)
 {
-    dtk_ecc_block blocks[BLOCKS_MAX];
-    struct walk walk = {
-        .device = sample->device, .directory = "ras", .ret = blocks, .size = sizeof blocks[0], .room = BLOCKS_MAX};
-    int count = walk_directory(&walk, visit_block);
-    struct reading *sums[] = {&sample->reading[SOURCE_RAS_CORRECTABLE], &sample->reading[SOURCE_RAS_UNCORRECTABLE],
-                              &sample->reading[SOURCE_RAS_DEFERRED]};
+    static const enum source parts[] = {SOURCE_RAS_CORRECTABLE, SOURCE_RAS_UNCORRECTABLE, SOURCE_RAS_DEFERRED};
+    struct walk walk = {.device = sample->device, .directory = "ras", .sums = sample->reading};
+    int status;
 
-    for (int i = 0; i < 3; i++)
-        *sums[i] = (struct reading){.status = (uint8_t)(count < 0 ? -count : DTK_UNSUPPORTED)};
-    for (int i = 0; i < count && i < BLOCKS_MAX; i++) {
-        add_count(sums[0], &blocks[i].correctable);
-        add_count(sums[1], &blocks[i].uncorrectable);
-        add_count(sums[2], &blocks[i].deferred);
+    for (int i = 0; i < 3; i++) {
+        sample->reading[parts[i]] = (struct reading){.status = DTK_UNSUPPORTED};
+        sample->done[parts[i]] = true;
     }
-    sample->done[SOURCE_RAS_CORRECTABLE] = sample->done[SOURCE_RAS_UNCORRECTABLE] = true;
-    sample->done[SOURCE_RAS_DEFERRED] = true;
+    status = walk_files(&walk, visit_block);
+    for (int i = 0; status < 0 && i < 3; i++)
+        sample->reading[parts[i]] = (struct reading){.status = (uint8_t)-status};
 }
 
 /* ---- Firmware ---- */
@@ -168,8 +178,8 @@ static int visit_firmware(void *context, const char *name)
 
     /* A block without firmware has an empty or unreadable file. */
     if (got > 0 && parse_text(walk->device->buffer, (size_t)got, firmware.version, sizeof firmware.version) == 0) {
-        snprintf(firmware.name, sizeof firmware.name, "%.*s", (int)(len - tail), name);
-        store(walk, &firmware, sizeof firmware);
+        if (parse_text(name, len - tail, firmware.name, sizeof firmware.name) == 0)
+            store(walk, &firmware, sizeof firmware);
     }
     return 0;
 }

@@ -18,8 +18,12 @@ enum { RESOLVE_SAFELY = 0x02 /* NO_MAGICLINKS */ | 0x04 /* NO_SYMLINKS */ | 0x08
 
 void root_debug(const struct root *root, const char *file, int line, int error, const char *what)
 {
-    if (root->debug)
-        fprintf(stderr, "dtk-debug [%s:%d] %s: %s (ignored)\n", file, line, what, strerror(error < 0 ? -error : error));
+    if (!root->debug)
+        return;
+    fprintf(stderr, "dtk-debug [%s:%d] ", file, line);
+    for (; *what; what++) /* names come from the tree: nothing of them may reach a terminal's controls */
+        fputc(*what < ' ' || *what > '~' ? '?' : *what, stderr);
+    fprintf(stderr, ": %s (ignored)\n", strerror(error < 0 ? -error : error));
 }
 
 /* Open component by component, refusing links: what openat2 does in one call on kernels since 5.6. */
@@ -92,11 +96,13 @@ int root_has_file(int directory, const char *path)
 
 int root_open_file(const struct root *root, int directory, const char *path)
 {
-    /* O_NONBLOCK: a FIFO that a hostile tree has in a file's place must not block the open. */
-    int fd = open_below(root, directory, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     struct stat st;
-    int error;
+    int fd, error;
 
+    /* To open a device node can do harm by itself; what is in its place now may be another a moment later. */
+    if (!root->trusted && (error = root_has_file(directory, path)) != 0)
+        return error;
+    fd = open_below(root, directory, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return fd;
     error = fstat(fd, &st) != 0 ? -errno : kind_error(st.st_mode);
@@ -110,17 +116,20 @@ int root_open_file(const struct root *root, int directory, const char *path)
 ssize_t root_read(const struct root *root, int directory, const char *path, char *ret, size_t size)
 {
     int fd = root_open_file(root, directory, path);
+    const size_t page = 4096;
+    size_t total = 0;
     ssize_t got;
 
     if (fd < 0)
         return fd;
-    got = read(fd, ret, size);
+    do {
+        got = read(fd, ret + total, size - total);
+        total += got > 0 ? (size_t)got : 0;
+    } while (got > 0 && total < size && total % page == 0);
     if (got < 0)
         got = -errno;
-    else if ((size_t)got == size)
-        got = -EFBIG;
     close(fd);
-    return got;
+    return got < 0 ? got : total == size ? -EFBIG : (ssize_t)total;
 }
 
 /* Put the target of a link in front of what is left of the path. */

@@ -11,8 +11,9 @@
 enum { ROOT_PATH_MAX = 512, ROOT_LINKS_MAX = 16 };
 
 struct root {
-    int fd;    /* the root directory */
-    bool walk; /* do without openat2 */
+    int fd;       /* the root directory */
+    bool walk;    /* do without openat2 */
+    bool trusted; /* this machine's own sysfs: no traps in it */
     bool debug;
 };
 
@@ -29,7 +30,8 @@ int root_open_directory(const struct root *root, int directory, const char *path
 /* Open a regular file for reading. -EISDIR, -ELOOP (a link) or -ENXIO (a FIFO, a device) when it is none. */
 int root_open_file(const struct root *root, int directory, const char *path);
 
-/* Read a regular file, in one read, up to `size` bytes; returns how many. -EFBIG when it fills the buffer. */
+/* Read a regular file, up to `size` bytes; returns how many. -EFBIG when it fills the buffer. sysfs gives text in one
+ * read; a binary file comes in pages. */
 ssize_t root_read(const struct root *root, int directory, const char *path, char *ret, size_t size);
 
 /* Is there a regular file? 0, or -ENOENT, -EISDIR, -ELOOP, -ENXIO. Opens nothing. */

@@ -13,19 +13,16 @@ const struct reading *sample_read(struct sample *sample, enum source source)
     return &sample->reading[source];
 }
 
-/* Dead firmware answers 511 degrees and 255 percent. */
+/* Dead firmware answers 511 degrees, 255 percent and all ones. Limits are far above what any card can have. */
 static bool is_plausible(const struct metric *metric, double value)
 {
-    if (metric->info.type != DTK_TYPE_F64 && value < 0)
-        return false;
-    switch (metric->unit) {
-    case UNIT_PERCENT:
-        return value >= 0 && value <= 100;
-    case UNIT_CELSIUS:
-        return value > -100 && value <= 500;
-    default:
-        return true;
-    }
+    static const double limits[] = {
+        [UNIT_PERCENT] = 100,       [UNIT_BYTES] = 1e15,    [UNIT_CELSIUS] = 500,   [UNIT_WATT] = 1e5,
+        [UNIT_JOULE] = 1e15,        [UNIT_MEGAHERTZ] = 1e5, [UNIT_MILLIVOLT] = 1e5, [UNIT_RPM] = 1e6,
+        [UNIT_GIGATRANSFERS] = 1e3, [UNIT_LANES] = 32,      [UNIT_COUNT] = 1.9e19,  [UNIT_BITMASK] = 1.9e19,
+    };
+
+    return value >= (metric->unit == UNIT_CELSIUS ? -100 : 0) && value <= limits[metric->unit];
 }
 
 /* Of several sources that failed, the one that says most. */
