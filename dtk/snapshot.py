@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reading", "Snapshot", "take_snapshot"]
 
-_DEVICE = struct.Struct("=ii")  # behind the dtk_info
+_DEVICE = struct.Struct("=iiii")  # behind the dtk_info
 _TICK = struct.Struct("=dIi")
 _SAMPLE = struct.Struct("=ddIi")
 
@@ -35,7 +35,7 @@ class Reading(Identity):
     sample: its readings; of a card that did not answer by the deadline every value is None for the reason "stale".
     state: "ok", "asleep", "stale", "gone", "denied" or "failed". info: strings that a driver may change, as
     Device.info(). last: its last readings before it became stale, None when there were none or it is not stale.
-    card_devices: of a card, the indices of its devices among those of the snapshot.
+    card_devices: of a card, the indices of its devices, also of those that were not asked for.
     """
 
     __slots__ = ("_info", "card_devices", "info", "last", "sample", "state")
@@ -105,10 +105,11 @@ class Snapshot:
 class Slot:
     """A device or card as a reader told of it."""
 
-    def __init__(self, info: CData, is_device: bool, card: int) -> None:
+    def __init__(self, info: CData, is_device: bool, card: int, card_devices: tuple[int, ...]) -> None:
         self.info = info
         self.is_device = is_device
         self.card = card  # slot of its card
+        self.card_devices = card_devices
         self.sample: Sample | None = None  # the last
         self.tick = 0  # of that
         self.asked = 0.0  # when it was asked what it has not yet answered; 0 when it has
@@ -154,8 +155,9 @@ class Assembly:
             self.done = tick
         elif kind == reader.DEVICE:
             size = ffi.sizeof("dtk_info")
-            is_device, card = _DEVICE.unpack(payload[size:])
-            self.slots[slot] = Slot(_struct("dtk_info", payload[:size]), bool(is_device), card)
+            is_device, card, first, count = _DEVICE.unpack(payload[size:])
+            indices = tuple(range(first, first + count))
+            self.slots[slot] = Slot(_struct("dtk_info", payload[:size]), bool(is_device), card, indices)
         elif kind == reader.TOUCHING:
             self.touching = payload.decode()
         elif kind == reader.SYSTEM:
@@ -232,10 +234,6 @@ class Assembly:
                 hint="the kernel hangs; sudo dmesg may say where",
             )
         now, monotonic = time.time(), time.monotonic()
-        indices: dict[int, list[int]] = {}
-        for slot in self.slots.values():
-            if slot.is_device:
-                indices.setdefault(slot.card, []).append(int(slot.info.index))
         readings = {}
         for number, slot in self.slots.items():
             sample, uuid = slot.sample, text(slot.info.uuid)
@@ -243,9 +241,9 @@ class Assembly:
             if sample is None or late:
                 before = sample or (last or {}).get(uuid)
                 stale = stale_sample(tiers, text(slot.info.bdf), now, monotonic)
-                readings[number] = Reading(slot.info, stale, before, tuple(indices.get(number, ())))
+                readings[number] = Reading(slot.info, stale, before, slot.card_devices)
             else:
-                readings[number] = Reading(slot.info, sample, None, tuple(indices.get(number, ())))
+                readings[number] = Reading(slot.info, sample, None, slot.card_devices)
         devices = [readings[number] for number, slot in self.slots.items() if slot.is_device]
         cards = [readings[number] for number, slot in self.slots.items() if slot.card == number]
         devices.sort(key=lambda reading: reading.index or 0)
@@ -287,6 +285,8 @@ def take_snapshot(
     """
     path, origin = resolve_root(root)
     tiers = bool(static) * lib.DTK_TIER_STATIC | bool(fast) * lib.DTK_TIER_FAST | bool(slow) * lib.DTK_TIER_SLOW
+    if not tiers:
+        raise from_status(lib.DTK_INVALID_ARGUMENT, "take_snapshot", None, "ask for at least one tier")
     keys = check_keys(devices)
     end = time.monotonic() + deadline
     without: list[str] = []

@@ -161,34 +161,47 @@ static int start_thread(struct card *card)
 
 /* ---- Which devices ---- */
 
-static void send_device(const struct dtk_device *device, int slot, int card_slot, bool is_device)
+static void send_device(struct dtk_system *system, const struct dtk_device *device, int slot, int card_slot,
+                        bool is_device)
 {
     struct frame_device frame = {.info = device->id, .is_device = is_device, .card_slot = card_slot};
 
+    for (int i = 0; slot == card_slot && i < system->now.devices.count; i++)
+        if (system->now.devices.at[i] == device || system->now.devices.at[i]->card == device) {
+            if (frame.count++ == 0)
+                frame.first = i;
+        }
     frame_send(FRAME_DEVICE, slot, 0, &frame, sizeof frame, NULL, 0);
 }
 
-/* The devices that the keys mean. Of a key that means none, the error comes after all devices, for a helpful text. */
+/* The devices that the keys mean. Of several keys that mean none, the error is about the one that can mean nothing, and it
+ * comes after all devices, for a helpful text. On a machine without devices a key means none: that is no error. */
 static int select_devices(struct dtk_system *system, bool *selected)
 {
-    int total = system->now.devices.count, status = 0, *found = calloc((size_t)total + 1, sizeof *found);
+    int total = system->now.devices.count, refused = 0, *found = calloc((size_t)total + 1, sizeof *found);
+    const char *key = "";
 
     if (!found)
         return -DTK_NO_MEMORY;
     for (int i = 0; i < total; i++)
         selected[i] = options.key_count == 0;
-    for (int i = 0; i < options.key_count && status >= 0; i++) {
-        status = dtk_device_match(system, options.keys[i], found, (size_t)total);
+    for (int i = 0; i < options.key_count; i++) {
+        int status = dtk_device_match(system, options.keys[i], found, (size_t)total);
+
         for (int j = 0; j < status; j++)
             selected[found[j]] = true;
-        if (status < 0) {
-            for (int j = 0; j < total; j++)
-                send_device(system->now.devices.at[j], j, j, true);
-            send_error(status, options.keys[i]);
+        if (status < 0 && (status != -DTK_NOT_FOUND || total > 0) && (refused == 0 || refused == -DTK_NOT_FOUND)) {
+            refused = status;
+            key = options.keys[i];
         }
     }
     free(found);
-    return status < 0 ? status : 0;
+    if (refused != 0) {
+        for (int i = 0; i < total; i++)
+            send_device(system, system->now.devices.at[i], i, i, true);
+        send_error(refused, key);
+    }
+    return refused;
 }
 
 /* Slots are numbered card by card, its partitions behind it. */
@@ -206,9 +219,9 @@ static void add_card(struct dtk_system *system, struct dtk_device *device, const
     }
     if ((!wanted && card->partition_count == 0) || card_count == CARDS_MAX - 1)
         return;
-    send_device(device, *slot, *slot, wanted);
+    send_device(system, device, *slot, *slot, wanted);
     for (int i = 0; i < card->partition_count; i++)
-        send_device(card->partitions[i], *slot + 1 + i, *slot, true);
+        send_device(system, card->partitions[i], *slot + 1 + i, *slot, true);
     *slot += 1 + card->partition_count;
     card_count++;
 }

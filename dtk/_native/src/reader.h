@@ -48,6 +48,8 @@ struct frame_device {
     dtk_info info;     /* as enumeration found it: no file of the driver was read */
     int32_t is_device; /* 1: one of those that were asked for; 0: only the card of some */
     int32_t card_slot; /* slot of its card; its own for a whole card */
+    int32_t first;     /* of a card: the lowest index of its devices, those that were not asked for too */
+    int32_t count;     /* of a card: how many there are, with the indices from there on; else 0 */
 };
 
 struct frame_error {
