@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import shutil
+import struct
 import subprocess
 import sys
+import termios
+import unicodedata
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
 
 SCHEMA = json.loads((Path(__file__).parent.parent / "docs" / "schema" / "dtk-1.schema.json").read_text())
@@ -44,11 +50,54 @@ def output(*arguments: str, root: Path | None = None, **variables: str) -> str:
     return done.stdout
 
 
+def document(*arguments: str, root: Path) -> Any:
+    """What --json prints."""
+    return json.loads(output("--json", *arguments, root=root))
+
+
+def bare() -> list[str]:
+    """What to put before a command to keep it from reading what may not be read, as root otherwise may."""
+    drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    if drop and (not shutil.which("setpriv") or subprocess.run([*drop, "true"], check=False).returncode):
+        pytest.skip("root cannot give its capabilities away here")
+    return drop
+
+
+def terminal(*arguments: str, root: Path, size: tuple[int, int] = (80, 24), **variables: str) -> str:
+    """What dtk-smi writes to a terminal of that many columns and lines."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    env = environment(**{"DTK_SMI_ROOT": str(root), "TERM": "xterm", **variables})
+    with subprocess.Popen([SMI, *arguments], env=env, stdout=slave, stderr=subprocess.PIPE) as process:
+        os.close(slave)
+        written = b""
+        try:
+            while chunk := os.read(master, 65536):
+                written += chunk
+        except OSError:  # Linux says EIO at the end
+            pass
+        assert process.wait(10) == 0
+    os.close(master)
+    return written.decode().replace("\r\n", "\n")
+
+
+def columns(text: str) -> int:
+    """Terminal columns of a line."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def widest(text: str) -> int:
+    """Columns of the widest line, but for the last, which has the path of the machine."""
+    return max(map(columns, text.splitlines()[:-1]))
+
+
 def stable(text: str, root: Path) -> str:
     """The text without what changes from run to run or release to release."""
     text = text.replace(str(root), "ROOT")
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]{12}Z", "TIMESTAMP", text)
-    return re.sub(r"^dtk-smi \S+(.*?) +\d{4}-\d\d-\d\d [\d:]{8}$", r"dtk-smi VERSION\1  TIME", text, flags=re.M)
+    style = r"(?:\x1b\[\d+m)?"
+    footer = rf"^({style})dtk-smi [\d.]+({style})(.*?) +\d{{4}}-\d\d-\d\d [\d:]{{8}}$"
+    return re.sub(footer, r"\1dtk-smi VERSION\2\3  TIME", text, flags=re.M)
 
 
 def validate(document: Any) -> None:

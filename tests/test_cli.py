@@ -10,14 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import CORPUS, MACHINES, device_directory, hwmon_directory, put
-from smi import ESCAPE, SMI, environment, output, smi, stable, validate
+from machines import CORPUS, MACHINES, device_directory, put
+from smi import SMI, bare, document, environment, output, smi, stable, validate, widest
 
 import dtk
 import dtk_cli
@@ -29,32 +28,7 @@ every_machine = pytest.mark.parametrize("name", MACHINES)
 K100, MI210 = "0000:05:00.0", "0000:03:00.0"  # the first cards of k100_ai-2s and mi210
 
 
-def document(*arguments: str, root: Path) -> Any:
-    return json.loads(output("--json", *arguments, root=root))
-
-
-def columns(text: str) -> int:
-    """Terminal columns of a line."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def bare() -> list[str]:
-    """What to put before a command to keep it from reading what may not be read, as root otherwise may."""
-    drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
-    if drop and (not shutil.which("setpriv") or subprocess.run([*drop, "true"], check=False).returncode):
-        pytest.skip("root cannot give its capabilities away here")
-    return drop
-
-
 # ---- the views ----
-
-
-@every_machine
-def test_table(machine: Get, golden: Golden, name: str) -> None:
-    table = output(root=machine(name))
-    golden(f"cli/table-{name}.txt", stable(table, machine(name)))
-    assert max(map(columns, table.splitlines()[2:])) <= 80
-    assert "SIMULATED" in table
 
 
 @every_machine
@@ -86,7 +60,7 @@ def test_document_is_what_dtk_says(machine: Get, name: str, verbose: bool) -> No
         assert got["simulated"] is info.simulated is True
         assert got["driver"] == info.drivers
         assert got["warnings"] == []
-        assert "processes" not in got
+        assert [entry["pid"] for entry in got["processes"]] == [entry.pid for entry in system.processes().processes]
         for entry, device in zip(got["devices"], system.devices(), strict=True):
             agree(entry, device, verbose, "uuid drm_render kfd_node gpu_id hip_index partition")
             assert (entry["index"], entry["card"]) == (device.index, device.card_index)
@@ -139,7 +113,7 @@ def test_recorded_machine(corpus: Get, case: str) -> None:
     assert len(output("-L", root=root).splitlines()) >= len(got["devices"])
     table = output(root=root)
     assert "recorded machine below" in table
-    assert max(map(columns, table.splitlines()[2:])) <= 80
+    assert widest(table) <= 80
 
 
 # ---- which device ----
@@ -191,7 +165,14 @@ def test_root_option_wins(machine: Get) -> None:
     [
         ("--frobnicate", "unrecognized arguments: --frobnicate"),
         ("-L --json", "not allowed with"),
-        ("-d 0 1", "unrecognized arguments: 1"),
+        ("-d 0 1", "no command '1'"),
+        ("qeury index", "did you mean query?"),
+        ("--demo --root /", "--demo"),
+        ("--deadline 0", "no number of seconds"),
+        ("--deadline soon", "no number of seconds"),
+        ("-L -l 1", "-l goes with"),
+        ("--json -n 2", "-l goes with"),
+        ("-n 0", "no count"),
         ("-d", "expected one argument"),
         ("-d 0,,1", "an empty key"),
         ("-d what:ever", "keys are an index"),
@@ -256,7 +237,7 @@ def test_closed_stderr_does_not_spill_into_stdout(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (10, "", "")
 
 
-BUG = "import sys, dtk_cli.front as f; f.show = lambda *_: 1 / 0; sys.exit(f.front(sys.argv[1:]))"
+BUG = "import sys, dtk_cli.bare as b, dtk_cli.front as f; b.run = lambda _: 1 / 0; sys.exit(f.front(sys.argv[1:]))"
 
 
 def test_bug_is_1_and_no_traceback_unless_asked_for(machine: Get) -> None:
@@ -311,7 +292,7 @@ def test_first_of_several_errors() -> None:
 def test_reader_that_goes_away(machine: Get) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    for arguments in (["-L"], ["--json"], []):
+    for arguments in (["-L"], ["--json"], [], ["query", "index", "-l", "0.1"], ["ps"], ["show"], ["fields"], ["map"]):
         env = environment(DTK_SMI_ROOT=str(machine("mi210")))
         done = subprocess.run([SMI, *arguments], env=env, stdout=writer, stderr=subprocess.PIPE, check=False)
         assert done.returncode == -signal.SIGPIPE
@@ -347,10 +328,10 @@ def test_ascii_where_nothing_else_fits(copy_machine: Get, variables: dict[str, s
     root = copy_machine("mi300x-cpx")
     (bdf,) = {entry["bdf"] for entry in document(root=root)["cards"]}
     put(device_directory(root, bdf), "product_name", "Größe 海光\n")
-    for arguments in ([], ["-L"], ["--json"], ["--help"]):
+    for arguments in ([], ["-L"], ["--json"], ["--help"], ["query", "name"], ["show"], ["map"], ["fields"], ["ps"]):
         text = output(*arguments, root=root, **variables)
         assert text.isascii() or variables == {"PYTHONIOENCODING": "latin-1"}
-        assert arguments or max(map(len, text.splitlines()[2:])) == 80
+        assert arguments or widest(text) == 80
     assert "\\u6d77\\u5149" in output("-L", root=root, **variables)
     assert "`- partition 7" in output(root=root, **variables)
 
@@ -373,43 +354,13 @@ def test_odd_names(copy_machine: Get, name: bytes) -> None:
     put(device_directory(root, K100), "product_name", name + b"\n")
     table, lines = output(root=root), output("-L", root=root)
     assert len(lines.splitlines()) == 8
-    assert max(map(columns, table.splitlines()[2:])) == 80
+    assert widest(table) == 80
     for text in (table, lines):
         assert all(c.isprintable() for c in text.replace("\n", ""))
     got = document(root=root)
     validate(got)
     with dtk.System(root) as system:
         assert got["devices"][0]["name"] == system.devices()[0].name
-
-
-def terminal(*arguments: str, root: Path, **variables: str) -> str:
-    """What dtk-smi writes to a terminal."""
-    master, slave = os.openpty()
-    env = environment(DTK_SMI_ROOT=str(root), **variables)
-    with subprocess.Popen([SMI, *arguments], env=env, stdout=slave) as process:
-        os.close(slave)
-        written = b""
-        try:
-            while chunk := os.read(master, 65536):
-                written += chunk
-        except OSError:  # Linux says EIO at the end
-            pass
-        assert process.wait(10) == 0
-    os.close(master)
-    return written.decode().replace("\r\n", "\n")
-
-
-def test_colour_is_for_terminals_only(machine: Get) -> None:
-    root = machine("k100_ai-2s")
-    plain = stable(output(root=root), root)
-    assert "\x1b" not in plain
-    coloured = terminal(root=root, TERM="xterm")
-    assert "\x1b[" in coloured
-    assert stable(ESCAPE.sub("", coloured), root) == plain
-    for variables in ({"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
-        assert stable(terminal(root=root, **variables), root) == plain
-    assert output(root=root, FORCE_COLOR="1") != output(root=root)
-    assert "\x1b" not in terminal("-L", root=root, TERM="xterm")
 
 
 def test_start_up_imports_little(machine: Get) -> None:
@@ -426,7 +377,14 @@ def test_start_up_imports_little(machine: Get) -> None:
         "subprocess",
         "logging",
     }
-    for arguments, others in ((["-L"], {"json", "datetime"}), (["--json"], set()), ([], {"json", "datetime"})):
+    for arguments, others in (
+        (["-L"], {"json", "datetime"}),
+        (["--json"], set()),
+        ([], {"json", "datetime"}),
+        (["query", "index,power_draw", "--format", "csv"], {"json", "datetime", "difflib"}),
+        (["ps"], {"json", "datetime"}),
+        (["--query-gpu=index", "--format=csv"], {"json", "datetime"}),
+    ):
         command = [sys.executable, "-X", "importtime", SMI, *arguments]
         env = environment(DTK_SMI_ROOT=str(machine("mi210")))
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
@@ -436,77 +394,6 @@ def test_start_up_imports_little(machine: Get) -> None:
 
 
 # ---- what is missing, and what is wrong ----
-
-
-def row(table: str, index: int) -> str:
-    (line,) = [line for line in table.splitlines() if line.startswith(f"{index:3}  ")]
-    return line
-
-
-def test_table_tells_the_states(copy_machine: Get) -> None:
-    root = copy_machine("mi210")
-    cards = [entry["bdf"] for entry in document(root=root)["cards"]]
-    device = [device_directory(root, bdf) for bdf in cards]
-    for path in device:  # what is broken below must not come from here
-        (path / "gpu_metrics").unlink()
-        put(path, "gpu_busy_percent", "3\n")
-    put(device[0], "power/runtime_status", "suspended\n")
-    (critical,) = hwmon_directory(root, cards[1]).glob("temp2_crit")
-    put(hwmon_directory(root, cards[1]), "temp2_input", critical.read_text())
-    put(device[2], "mem_info_vram_used", (device[2] / "mem_info_vram_total").read_text())
-    put(device[3], "gpu_busy_percent", "97\n")
-    put(device[4], "gpu_busy_percent", "what\n")
-    (device[5] / "gpu_busy_percent").unlink()
-    (hwmon_directory(root, cards[6]) / "power1_average").unlink()
-    table = output(root=root)
-    assert row(table, 0).split()[-2:] == [cards[0].removeprefix("0000:"), "asleep"]
-    assert row(table, 1).endswith("hot")
-    assert row(table, 2).endswith("100%    3%  full")
-    assert row(table, 3).endswith(" 97%  busy")
-    assert row(table, 4).endswith(" err  err")
-    assert row(table, 5).endswith("   -  ok")
-    assert row(table, 7).endswith("  3%  ok")
-    assert "  -/300  " in row(table, 6)
-    coloured = {line.strip(): line for line in output(root=root, FORCE_COLOR="1").splitlines()}
-    assert [ESCAPE.sub("", line) for line in coloured][3:] == [line.strip() for line in table.splitlines()][3:]
-    for word in ("\x1b[1;31mhot\x1b[0m", "\x1b[33mfull\x1b[0m", "\x1b[32mbusy\x1b[0m", "\x1b[1;31merr\x1b[0m"):
-        assert any(line.endswith(word) for line in coloured)
-
-
-def test_denied_is_told_from_missing(copy_machine: Get) -> None:
-    root = copy_machine("mi210")
-    path = device_directory(root, MI210)
-    for name in ("gpu_busy_percent", "gpu_metrics", "mem_info_vram_used"):
-        (path / name).chmod(0)
-    for bank in (root / "sys/class/kfd/kfd/topology/nodes").glob("*/mem_banks/*/used_memory"):
-        bank.chmod(0)
-    env = environment(DTK_SMI_ROOT=str(root))
-    done = subprocess.run([*bare(), SMI], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert row(done.stdout, 0).endswith("denied/64       denied  ok")
-
-
-@pytest.mark.parametrize(
-    ("state", "word"), [("gone", "lost"), ("denied", "denied"), ("failed", "err"), ("asleep", "asleep")]
-)
-def test_device_that_does_not_answer(state: str, word: str) -> None:
-    """Its state stands in one place, and its other cells are empty."""
-    from dtk_cli import table
-    from dtk_cli.text import Screen
-
-    class Silent(dict[str, None]):
-        """A sample without a value."""
-
-        def __init__(self) -> None:
-            super().__init__(dict.fromkeys(metric.name for metric in dtk.metrics.all()))
-            self.state = state
-
-        def reason(self, name: str) -> str:
-            return state
-
-    with open(os.devnull, "w") as stream:
-        cells = table._readings(Silent(), Screen(stream))  # type: ignore[arg-type]
-    assert [text for text, _ in cells] == [""] * 5 + [word]
 
 
 def test_asleep_card_has_no_number(copy_machine: Get) -> None:
@@ -552,17 +439,6 @@ def test_version_and_build_flags() -> None:
     assert output("--libs", "--cflags") == f"{cflags.strip()} {libs}"
     assert Path(cflags.strip().removeprefix("-I"), "dtk.h").is_file()
     assert Path(libs.split()[0]).is_file()
-
-
-def test_help_fits_the_screen(machine: Get) -> None:
-    text = output("--help", root=machine("apu"))
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_manual_page_names_every_option() -> None:
-    page = (Path(__file__).parent.parent / "man" / "dtk-smi.1").read_text().replace("\\-", "-")
-    for option in re.findall(r"(?<![\w-])--?[a-zA-Z]+", smi("--help").stdout.partition("KEY is")[0]):
-        assert option in page or option == "-h"
 
 
 def test_library_that_cannot_be_loaded_is_12(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def steps(**found: object) -> list[str]:
     flags = dict.fromkeys(("drm", "kfd", "dev_kfd", "dev_kfd_access"), False)
     names = dict.fromkeys(("first_unbound", "first_display", "render_group"))
     probe = dtk.Probe(**{**nothing, **flags, **names, "modules": (), **found})
-    system = SimpleNamespace(probe=lambda: probe, info=SimpleNamespace(live=True), root="/")
-    code, lines = explain(system)  # type: ignore[arg-type]
+    snapshot = SimpleNamespace(probe=probe, system=SimpleNamespace(live=True), root="/")
+    code, lines = explain(snapshot)  # type: ignore[arg-type]
     assert code == (9 if probe.pci_unbound else 10)
     assert len(lines) <= 10
     assert max(map(len, lines)) <= 110

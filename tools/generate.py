@@ -66,6 +66,8 @@ METRIC = re.compile(
     r"\"([^\"]*)\", \"([^\"]*)\", \"([^\"]*)\", \(([\w, ]+)\),\s+\"([^\"]*)\"\)$",
     re.MULTILINE,
 )
+SOURCE = re.compile(r'^SOURCE\((\w+), \w+, "([^"]+)"', re.MULTILINE)
+GROUP = re.compile(r"^/\* ---- (.+) ---- \*/$", re.MULTILINE)
 STATUS = re.compile(r'^STATUS\((\d+), (\w+), "([^"]*)", "([^"]*)", "([^"]*)"\)$', re.MULTILINE)
 
 
@@ -172,11 +174,69 @@ def table(_: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+MANUAL = r"""
+Every number has one name, in
+.BR dtk\-smi (1),
+in its JSON and in
+.BR "import dtk" ;
+the C API has it in capitals, with DTK_METRIC_ before it. Behind a name stand its unit, its type, and its tier: static
+changes only with a setting, fast costs microseconds, slow reads many files. A counter only grows. A value that is
+missing is never 0: it is null, None or
+.BR \- ,
+and has a reason.
+.PP
+.B dtk\-smi fields
+says which of them the cards of a machine have, and how nvidia\-smi calls them.
+"""
+
+
+def manual(_: str) -> str:
+    """man/dtk-metrics.7."""
+    files = dict(SOURCE.findall((NATIVE / "sources.def").read_text()))
+    rows = {row.name: row for row in metrics()}
+    groups = GROUP.split((NATIVE / "metrics.def").read_text())[1:]  # a title, its rows, a title, its rows …
+    lines = [
+        r".\" Made by `make generate` from dtk/_native/metrics.def.",
+        r'.TH DTK\-METRICS 7 "" "dtk" "Miscellaneous Information"',
+        ".ad l",
+        ".SH NAME",
+        r"dtk\-metrics \- what dtk reads of Hygon DCU cards and AMD ROCm GPUs",
+        ".SH DESCRIPTION",
+        MANUAL.strip(),
+    ]
+    for title, body in zip(groups[::2], groups[1::2], strict=True):
+        lines.append(f".SH {roff(title.upper())}")
+        for match in METRIC.finditer(body):
+            lines += entry(rows[match.group(2)], files)
+    return "\n".join([*lines, ".SH SEE ALSO", r".BR dtk\-smi (1)"]) + "\n"
+
+
+def entry(row: Metric, files: dict[str, str]) -> list[str]:
+    """A metric in a manual page."""
+    unit = "" if row.unit in ("COUNT", "BITMASK") else UNITS[row.unit]
+    facts = (unit, PYTHON_TYPES[row.type].partition("[")[0], row.kind.lower(), row.tier.lower())
+    return [
+        ".TP",
+        f'.BR {row.name} " ({roff(", ".join(filter(None, facts)))})"',
+        roff(row.help),
+        *([f"Window: {roff(row.window)}."] if row.window else []),
+        f"Read from {roff(', '.join(files[source] for source in row.sources))}.",
+    ]
+
+
+def roff(text: str) -> str:
+    """A text without what groff takes for something else, whose names of fields and files are not hyphenated."""
+    escapes = {"\\": r"\e", "-": r"\-", "^": r"\(ha", "°": r"\(de"}
+    text = "".join(escapes.get(character, character) for character in text)
+    return re.sub(r"(?<!\S)(?=\S*[_/])", r"\\%", text)
+
+
 TARGETS = {
     NATIVE / "include" / "dtk.h": header,
     ROOT / "dtk" / "attributes.pyi": attributes,
     ROOT / "dtk" / "_statuses.py": status_table,
     ROOT / "docs" / "metrics.md": table,
+    ROOT / "man" / "dtk-metrics.7": manual,
 }
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import datetime, timezone
 
 import dtk
-from dtk_cli.snapshot import Card, Reading, warnings
+from dtk_cli.text import rfc3339
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,32 +15,22 @@ if TYPE_CHECKING:
 SCHEMA = "dtk/1"
 
 
-def document(
-    system: dtk.System,
-    cards: Iterable[Card],
-    timestamp: float,
-    *,
-    verbose: bool = False,
-    notes: Iterable[tuple[str, str]] = (),
-) -> dict[str, Any]:
-    """The document of one look at a machine, taken at `timestamp` (unix seconds).
+def document(snapshot: dtk.Snapshot, *, verbose: bool = False, notes: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
+    """The document of one look at a machine.
 
     `verbose` adds where each value came from; `notes` are (code, text) of warnings about the machine as a whole.
     """
-    cards = list(cards)
-    info = system.info
-    indices: dict[int | None, list[int | None]] = {}
-    for device in system.devices():
-        indices.setdefault(device.card_index, []).append(device.index)
+    system = snapshot.system
     return {
         "schema": SCHEMA,
-        "timestamp": _time(timestamp),
-        "hostname": info.hostname,
-        "simulated": info.simulated,
-        "driver": dict(info.drivers),
-        "cards": [_card(card.card, indices[card.card[0].card_index], verbose) for card in cards],
-        "devices": [_device(reading, verbose) for card in cards for reading in card.devices],
-        "warnings": [{"code": code, "text": text} for code, text in [*notes, *warnings(cards)]],
+        "timestamp": rfc3339(snapshot.timestamp),
+        "hostname": system.hostname,
+        "simulated": system.simulated,
+        "driver": dict(system.drivers),
+        "cards": [_card(card, verbose) for card in snapshot.cards],
+        "devices": [_device(device, verbose) for device in snapshot.devices],
+        "processes": None if snapshot.processes is None else [process(entry) for entry in snapshot.processes.processes],
+        "warnings": [{"code": code, "text": text} for code, text in [*notes, *snapshot.warnings]],
     }
 
 
@@ -50,8 +39,7 @@ def render(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def _card(reading: Reading, devices: list[int | None], verbose: bool) -> dict[str, Any]:
-    card, _ = reading
+def _card(card: dtk.Reading, verbose: bool) -> dict[str, Any]:
     return {
         "index": card.card_index,
         "bdf": card.bdf,
@@ -60,13 +48,12 @@ def _card(reading: Reading, devices: list[int | None], verbose: bool) -> dict[st
         "drm_card": card.drm_card,
         "numa_node": card.numa_node,
         "driver": card.driver,
-        "devices": devices,
-        **_values(reading, verbose),
+        "devices": list(card.card_devices),
+        **_values(card, verbose),
     }
 
 
-def _device(reading: Reading, verbose: bool) -> dict[str, Any]:
-    device, _ = reading
+def _device(device: dtk.Reading, verbose: bool) -> dict[str, Any]:
     return {
         "index": device.index,
         "uuid": device.uuid,
@@ -81,26 +68,33 @@ def _device(reading: Reading, verbose: bool) -> dict[str, Any]:
         "partition": device.partition,
         "card": device.card_index,
         "driver": device.driver,
-        **_values(reading, verbose),
+        **_values(device, verbose),
     }
 
 
-def _values(reading: Reading, verbose: bool) -> dict[str, Any]:
+def process(entry: dtk.Process) -> dict[str, Any]:
+    """A process with what it uses; null is not known, and for a number `reasons` says why."""
+    found: dict[str, Any] = entry._asdict()
+    found["start_time"] = None if entry.start_time is None else rfc3339(entry.start_time)
+    found["devices"] = [_usage(usage) for usage in entry.devices]
+    return found
+
+
+def _usage(usage: dtk.ProcessUsage) -> dict[str, Any]:
+    found: dict[str, Any] = usage._asdict()
+    return {"uuid": found.pop("uuid"), "index": found.pop("device"), **found}
+
+
+def _values(reading: dtk.Reading, verbose: bool) -> dict[str, Any]:
     """What a card and a device have alike. Every null among the metrics has its reason."""
-    device, sample = reading
+    sample = reading.sample
     values = {
-        "timestamp": _time(sample.timestamp),
-        "state": sample.state,
-        "info": device.info(),
+        "timestamp": rfc3339(sample.timestamp),
+        "state": reading.state,
+        "info": reading.info,
         "metrics": dict(sample),
         "reasons": {name: sample.reason(name) for name in sample if sample[name] is None},
     }
     if verbose:
         values["sources"] = {name: sample.source(name) for name in sample if sample[name] is not None}
     return values
-
-
-def _time(seconds: float) -> str:
-    """RFC 3339, UTC, milliseconds."""
-    moment = datetime.fromtimestamp(seconds, timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import dtk
-from dtk_cli.snapshot import group
+from dtk_cli.look import group
 from dtk_cli.text import Screen
 
 
-def render(devices: Iterable[dtk.Device], screen: Screen) -> str:
+def render(snapshot: dtk.Snapshot, screen: Screen) -> str:
     """The lines. The part up to the closing parenthesis has the shape of `nvidia-smi -L`."""
-    return "".join(f"{line}\n" for line in _lines(devices, screen))
+    return "".join(f"{line}\n" for line in _lines(snapshot, screen))
 
 
-def _lines(devices: Iterable[dtk.Device], screen: Screen) -> Iterator[str]:
-    for card, partitions in group(devices):
+def _lines(snapshot: dtk.Snapshot, screen: Screen) -> Iterator[str]:
+    for card, partitions in group(snapshot):
         name = screen.text(card.name)
         if not partitions:
             yield f"GPU {card.index}: {name} (UUID: {card.uuid}) {card.bdf}"

@@ -11,11 +11,12 @@ DRIVERS = ("amdgpu", "radeon", "hydcu", "hycu")
 LSPCI = "lspci -nn | grep -Ei '1d94|1002'"
 
 
-def explain(system: dtk.System) -> tuple[Exit, list[str]]:
+def explain(snapshot: dtk.Snapshot) -> tuple[Exit, list[str]]:
     """The exit status of a machine without devices, and at most ten lines, the first of which says what is wrong."""
-    probe = system.probe()
-    live = system.info.live
-    lines = [_headline(probe) + ("" if live else f", on the machine below {system.root}")]
+    probe, live = snapshot.probe, snapshot.system.live
+    if probe is None:  # it had cards, and they are gone
+        return Exit.NO_CARD, ["no card is left"]
+    lines = [_headline(probe) + ("" if live else f", on the machine below {snapshot.root}")]
     lines += _found(probe)
     lines += [f"next: {step}" for step in _next_steps(probe, live)]
     return Exit.NO_DRIVER if probe.pci_unbound else Exit.NO_CARD, lines

@@ -73,10 +73,11 @@ static struct reading of_double(double value)
  * so that what a card lacks costs no open, and is found as soon as it appears. */
 static ssize_t read_file(struct dtk_device *device, enum source source, int directory, const char *name)
 {
-    ssize_t got = directory < 0 ? -ENOENT : device->opened[source] ? 0 : root_has_file(directory, name);
+    ssize_t got = -ENOENT;
 
-    if (got == 0)
-        got = root_read(&device->system->root, directory, name, device->buffer, READ_MAX);
+    if (directory >= 0)
+        got = (device->opened[source] ? root_read_again : root_read)(&device->system->root, directory, name,
+                                                                     device->buffer, READ_MAX);
     device->opened[source] = got >= 0;
     return got;
 }

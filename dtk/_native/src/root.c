@@ -94,15 +94,12 @@ int root_has_file(int directory, const char *path)
     return kind_error(st.st_mode);
 }
 
-int root_open_file(const struct root *root, int directory, const char *path)
+/* O_NONBLOCK: a FIFO that came into the place of a file must not block the open. */
+static int open_regular(const struct root *root, int directory, const char *path)
 {
+    int fd = open_below(root, directory, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY), error;
     struct stat st;
-    int fd, error;
 
-    /* To open a device node can do harm by itself; what is in its place now may be another a moment later. */
-    if (!root->trusted && (error = root_has_file(directory, path)) != 0)
-        return error;
-    fd = open_below(root, directory, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return fd;
     error = fstat(fd, &st) != 0 ? -errno : kind_error(st.st_mode);
@@ -113,9 +110,15 @@ int root_open_file(const struct root *root, int directory, const char *path)
     return fd;
 }
 
-ssize_t root_read(const struct root *root, int directory, const char *path, char *ret, size_t size)
+int root_open_file(const struct root *root, int directory, const char *path)
 {
-    int fd = root_open_file(root, directory, path);
+    int error = root_has_file(directory, path);
+
+    return error ? error : open_regular(root, directory, path);
+}
+
+static ssize_t read_and_close(int fd, char *ret, size_t size)
+{
     const size_t page = 4096;
     size_t total = 0;
     ssize_t got;
@@ -130,6 +133,16 @@ ssize_t root_read(const struct root *root, int directory, const char *path, char
         got = -errno;
     close(fd);
     return got < 0 ? got : total == size ? -EFBIG : (ssize_t)total;
+}
+
+ssize_t root_read(const struct root *root, int directory, const char *path, char *ret, size_t size)
+{
+    return read_and_close(root_open_file(root, directory, path), ret, size);
+}
+
+ssize_t root_read_again(const struct root *root, int directory, const char *path, char *ret, size_t size)
+{
+    return read_and_close(open_regular(root, directory, path), ret, size);
 }
 
 /* Put the target of a link in front of what is left of the path. */

@@ -11,9 +11,8 @@
 enum { ROOT_PATH_MAX = 512, ROOT_LINKS_MAX = 16 };
 
 struct root {
-    int fd;       /* the root directory */
-    bool walk;    /* do without openat2 */
-    bool trusted; /* this machine's own sysfs: no traps in it */
+    int fd;    /* the root directory */
+    bool walk; /* do without openat2 */
     bool debug;
 };
 
@@ -27,12 +26,16 @@ void root_debug(const struct root *root, const char *file, int line, int error, 
 /* Open a directory as an O_PATH descriptor. */
 int root_open_directory(const struct root *root, int directory, const char *path);
 
-/* Open a regular file for reading. -EISDIR, -ELOOP (a link) or -ENXIO (a FIFO, a device) when it is none. */
+/* Open a regular file for reading. It is looked at before it is opened, since to open a device node can do harm by
+ * itself. -EISDIR, -ELOOP (a link) or -ENXIO (a FIFO, a device) when it is none. */
 int root_open_file(const struct root *root, int directory, const char *path);
 
 /* Read a regular file, up to `size` bytes; returns how many. -EFBIG when it fills the buffer. sysfs gives text in one
  * read; a binary file comes in pages. */
 ssize_t root_read(const struct root *root, int directory, const char *path, char *ret, size_t size);
+
+/* The same for a file that was there and regular the last time: opened without a look. */
+ssize_t root_read_again(const struct root *root, int directory, const char *path, char *ret, size_t size);
 
 /* Is there a regular file? 0, or -ENOENT, -EISDIR, -ELOOP, -ENXIO. Opens nothing. */
 int root_has_file(int directory, const char *path);

@@ -1,0 +1,94 @@
+"""`dtk-smi show DEVICE`: everything that is known of a device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+import dtk
+from dtk_cli import names, processes
+from dtk_cli.cells import GIB, WORDS
+from dtk_cli.exit import Exit
+from dtk_cli.grid import Cell, Column, render
+from dtk_cli.look import group, mention, take, verdict
+from dtk_cli.options import KEY_HELP, Parser, add_machine, keys
+from dtk_cli.output import page, write
+from dtk_cli.text import BOLD, DIM, MIN_COLUMNS, Screen
+
+LABEL = 31  # columns for a name: the longest is that long
+
+
+def build_parser() -> Parser:
+    """The grammar."""
+    parser = Parser("dtk-smi show", "Show everything that is known of a device.", KEY_HELP)
+    parser.add_argument("devices", metavar="DEVICE", nargs="*", type=keys, help="which, by KEY; all by default")
+    add_machine(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> Exit:
+    """Print it: of a partition also what its card knows."""
+    args.keys = [*args.keys, *(key for several in args.devices for key in several)]
+    snapshot = take(args, slow=True, processes="all")
+    screen = Screen(sys.stdout)
+    lines = [line for reading in _readings(snapshot) for line in (*_section(snapshot, reading, screen), "")]
+    if snapshot.devices:
+        lines += processes.short_lines(snapshot, screen, MIN_COLUMNS)
+    write(page(lines, screen, None))
+    mention(snapshot)
+    return verdict(snapshot)
+
+
+def _readings(snapshot: dtk.Snapshot) -> Iterator[dtk.Reading]:
+    for card, partitions in group(snapshot):
+        yield card
+        yield from partitions
+
+
+def _section(snapshot: dtk.Snapshot, reading: dtk.Reading, screen: Screen) -> Iterator[str]:
+    title = f"Card {reading.card_index}" if reading.index is None else f"GPU {reading.index}"
+    part = f", partition {reading.partition} of card {reading.card_index}" if reading.is_partition else ""
+    yield screen.style(f"{title}: {screen.text(reading.name)}{part}", BOLD)
+    yield from _names(snapshot, reading, screen)
+    sample, absent, rows = reading.sample, [], []
+    for metric in dtk.metrics.all():
+        reason = sample.reason(metric.name)
+        if reason in ("unsupported", "on_card"):
+            absent.append(metric.name)
+        else:
+            more = sample.detail(metric.name) if reason else sample.source(metric.name)
+            name, source = f"  {metric.name:<{LABEL}}", screen.text(more or "")
+            rows.append([(name, ""), _value(sample, metric, screen), (source, DIM)])
+    columns = [Column(""), Column("", ">"), Column("", least=8)]
+    yield ""
+    yield from render(columns, rows, screen, titles=False)[0]
+    if absent:
+        where = "not of a partition" if reading.is_partition else "not on this card"
+        yield from _wrapped(f"{where}: {', '.join(absent)}", screen)
+
+
+def _names(snapshot: dtk.Snapshot, reading: dtk.Reading, screen: Screen) -> Iterator[str]:
+    for name, (_, read) in names.IDENTITY.items():
+        value = read(snapshot, reading)
+        if value is not None and name not in ("timestamp", "hostname", "index", "name"):
+            yield f"  {name:<{LABEL}}  {screen.text(str(value))}"
+
+
+def _value(sample: dtk.Sample, metric: dtk.Metric, screen: Screen) -> Cell:
+    value = sample[metric.name]
+    if value is None:
+        return WORDS[sample.reason(metric.name) or "unsupported"]
+    if isinstance(value, tuple):
+        return (" ".join(value) or "none", "")
+    if metric.unit == "B":
+        return (f"{value / GIB:.2f} GiB", "")
+    return (f"{value} {screen.celsius if metric.unit == 'C' else metric.unit}".rstrip(), "")
+
+
+def _wrapped(text: str, screen: Screen) -> Iterator[str]:
+    from textwrap import wrap
+
+    yield ""
+    for line in wrap(text, min(screen.columns, 100), initial_indent="  ", subsequent_indent="  "):
+        yield screen.style(line, DIM)
