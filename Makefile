@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WHEELS := build/wheel
-SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli -type f ! -name '*.pyc')
+SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli man -type f ! -name '*.pyc')
 C_FILES = $(shell find dtk/_native tests examples bench -name '*.[ch]' ! -name cdef.h)
 PIP := $(BIN)/pip -qq --disable-pip-version-check
 
@@ -21,10 +21,8 @@ demo: $(VENV)/installed
 	@if $(BIN)/dtk-smi -L >/dev/null 2>&1; then \
 	    $(BIN)/dtk-smi; \
 	else \
-	    root=$$(mktemp -d) && trap 'rm -rf "$$root"' EXIT && \
-	    $(BIN)/python -I -m dtk.sim "$$root" --cards k100_ai:8 >/dev/null && \
-	    echo "No card was found here. This machine is SIMULATED:" && \
-	    $(BIN)/dtk-smi --root "$$root"; \
+	    echo "No card was found here. This is a SIMULATED node, three looks at it:"; \
+	    $(BIN)/dtk-smi --demo --loop 1 --count 3; \
 	fi
 
 test: $(VENV)/installed
@@ -78,7 +76,7 @@ system:
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
 	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
 	    || missing="$$missing python3-dev"; \
-	for want in bwrap:bubblewrap fusermount3:fuse3 rocm-smi:rocm-smi; do \
+	for want in bwrap:bubblewrap fusermount3:fuse3 rocm-smi:rocm-smi man:man-db groff:groff; do \
 	    command -v "$${want%%:*}" >/dev/null || [ -e build/wanted ] || wanted="$$wanted $${want#*:}"; \
 	done; \
 	[ -n "$$missing$$wanted" ] || exit 0; \

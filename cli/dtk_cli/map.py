@@ -88,8 +88,8 @@ def _object(device: dtk.Reading, now: int | None) -> dict[str, Any]:
 def _lines(devices: list[dtk.Reading], now: dict[str, int], notes: list[str], screen: Screen) -> Iterator[str]:
     domain = any(not device.bdf.startswith("0000:") for device in devices)
 
-    def number(value: int | None, prefix: str = "") -> Cell:
-        return ("-", DIM) if value is None else (f"{prefix}{value}", "")
+    def number(value: int | None) -> Cell:
+        return ("-", DIM) if value is None else (str(value), "")
 
     def row(device: dtk.Reading) -> list[Cell]:
         if device.hip_index is None:
@@ -100,16 +100,16 @@ def _lines(devices: list[dtk.Reading], now: dict[str, int], notes: list[str], sc
             (str(device.index), ""),
             (device.uuid, ""),
             (device.bdf if domain else device.bdf.removeprefix("0000:"), ""),
-            number(device.drm_card, "card"),
-            number(device.drm_render, "renderD"),
+            number(device.drm_card),
+            number(device.drm_render),
             number(device.kfd_node),
             number(device.gpu_id),
             number(device.hip_index),
             seen,
         ]
 
-    columns = [Column("GPU", ">"), Column("UUID"), Column("Bus id"), Column("Card"), Column("Render")]
-    columns += [Column(title, ">") for title in ("KFD", "gpu_id", "HIP", "Now")]
+    columns = [Column("GPU", ">"), Column("UUID"), Column("Bus id")]
+    columns += [Column(title, ">") for title in ("card", "renderD", "kfd", "gpu_id", "HIP", "Now")]
     found, _ = render(columns, [row(device) for device in devices], screen)
     yield from found
     yield ""
