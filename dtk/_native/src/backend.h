@@ -36,6 +36,7 @@ struct dtk_device {
     char hwmon[32];                 /* below the PCI directory; "" while none was found */
     uint8_t channel[CHANNEL_COUNT]; /* 1 + number of the channel with that label; 0 none */
     bool opened[SOURCE_COUNT];      /* the file was there last time: open it without a look first */
+    bool opened_status;             /* the same of power/runtime_status */
     uint64_t memory_total;          /* what derived values need, as last read; 0 not yet */
     uint64_t pwm_max;
     char buffer[READ_MAX]; /* one call a device at a time, so one is enough */
@@ -60,7 +61,6 @@ struct enumeration {
 struct dtk_system {
     struct root root;
     struct enumeration enumeration;
-    bool live;             /* the root is this machine's */
     pthread_rwlock_t lock; /* see system_lock() */
     atomic_int pid;        /* the process that made the lock; 0 while a forked child makes its own */
     struct inventory now;

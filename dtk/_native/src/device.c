@@ -169,8 +169,8 @@ int system_open(const char *root, uint64_t flags, const struct enumeration *enum
     } else if (fstatat(system->root.fd, "sys/.", &own, 0) != 0 && errno == EACCES) {
         status = -DTK_DENIED;
     } else {
-        system->live = stat("/", &live) == 0 && fstat(system->root.fd, &own) == 0 && live.st_ino == own.st_ino &&
-                       live.st_dev == own.st_dev;
+        system->root.live = stat("/", &live) == 0 && fstat(system->root.fd, &own) == 0 && live.st_ino == own.st_ino &&
+                            live.st_dev == own.st_dev;
         status = backend_kernel.enumerate(system, &system->now);
     }
     if (status != 0) {
@@ -275,7 +275,9 @@ int device_state(struct dtk_device *device)
         return DTK_GONE;
     if (device->card->directory < 0)
         return DTK_OK;
-    got = root_read(&device->system->root, device->card->directory, "power/runtime_status", text, sizeof text - 1);
+    got = (device->opened_status ? root_read_again : root_read)(&device->system->root, device->card->directory,
+                                                                "power/runtime_status", text, sizeof text - 1);
+    device->opened_status = got >= 0;
     if (got <= 0)
         return DTK_OK;
     text[got] = '\0';

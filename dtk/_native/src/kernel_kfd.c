@@ -354,7 +354,7 @@ static void number_hip(struct scan *scan)
             if (device->id.kfd_node != (int32_t)scan->nodes[i].number)
                 continue;
             snprintf(path, sizeof path, "dev/dri/renderD%d", device->id.drm_render);
-            if (!scan->system->live || faccessat(scan->root->fd, path, R_OK | W_OK, 0) == 0)
+            if (!scan->root->live || faccessat(scan->root->fd, path, R_OK | W_OK, 0) == 0)
                 device->id.hip_index = next++;
         }
 }

@@ -51,7 +51,7 @@ int dtk_system_info_get(dtk_system *system, dtk_system_info *ret, size_t size)
     if (!system || !ret)
         return -DTK_INVALID_ARGUMENT;
     system_lock(system);
-    info.live = system->live;
+    info.live = system->root.live;
     info.simulated = root_has_file(system->root.fd, ".dtk-simulated") == 0;
     if (!read_line(&system->root, "proc/sys/kernel/hostname", info.hostname, sizeof info.hostname))
         info.hostname[0] = '\0';
@@ -207,7 +207,7 @@ int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size)
     probe.drm = is_directory(look.root, "sys/class/drm");
     probe.kfd = is_directory(look.root, "sys/class/kfd") || is_directory(look.root, "sys/class/kcd");
     look_at_modules(&look);
-    if (system->live)
+    if (system->root.live)
         look_at_nodes(&look);
     memcpy(ret, &probe, size < sizeof probe ? size : sizeof probe);
     return 0;

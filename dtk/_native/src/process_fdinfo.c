@@ -82,7 +82,7 @@ static int minor_of_node(const struct dtk_tracker *tracker, int directory, const
 {
     struct stat st;
 
-    if (!tracker->system->live || fstatat(directory, name, &st, 0) != 0 || !S_ISCHR(st.st_mode) ||
+    if (!tracker->system->root.live || fstatat(directory, name, &st, 0) != 0 || !S_ISCHR(st.st_mode) ||
         major(st.st_rdev) != DRM_MAJOR)
         return named;
     return (int)minor(st.st_rdev);

@@ -51,7 +51,7 @@ void look_at_proc(struct dtk_tracker *tracker)
 
     tracker->namespaced = tracker->proc >= 0 && is_in_namespace(tracker);
     /* Every namespace has a process 1. */
-    tracker->hidepid = tracker->proc >= 0 && tracker->system->live && fstatat(tracker->proc, "1", &st, 0) != 0;
+    tracker->hidepid = tracker->proc >= 0 && tracker->system->root.live && fstatat(tracker->proc, "1", &st, 0) != 0;
 }
 
 /* When the machine was started, in Unix seconds. */
@@ -62,7 +62,8 @@ static double boot_time(struct dtk_tracker *tracker)
 
     if (tracker->boot_time > 0)
         return tracker->boot_time;
-    if (tracker->system->live && clock_gettime(CLOCK_REALTIME, &now) == 0 && clock_gettime(CLOCK_BOOTTIME, &up) == 0) {
+    if (tracker->system->root.live && clock_gettime(CLOCK_REALTIME, &now) == 0 &&
+        clock_gettime(CLOCK_BOOTTIME, &up) == 0) {
         tracker->boot_time = (double)(now.tv_sec - up.tv_sec) + (double)(now.tv_nsec - up.tv_nsec) / 1e9;
     } else {
         ssize_t got = root_read(tracker->root, tracker->proc, "stat", tracker->text, sizeof tracker->text);
@@ -228,7 +229,7 @@ static void read_owner(struct dtk_tracker *tracker, dtk_process *process)
     struct stat st;
 
     snprintf(path, sizeof path, "%d", process->pid);
-    if (tracker->system->live && fstatat(tracker->proc, path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (tracker->system->root.live && fstatat(tracker->proc, path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
         process->uid = st.st_uid;
         snprintf(process->user, sizeof process->user, "%s", name_of_user(tracker, process->uid));
     }

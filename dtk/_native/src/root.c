@@ -100,7 +100,7 @@ static int open_regular(const struct root *root, int directory, const char *path
     int fd = open_below(root, directory, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY), error;
     struct stat st;
 
-    if (fd < 0)
+    if (fd < 0 || root->live)
         return fd;
     error = fstat(fd, &st) != 0 ? -errno : kind_error(st.st_mode);
     if (error) {

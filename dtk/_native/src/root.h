@@ -13,6 +13,7 @@ enum { ROOT_PATH_MAX = 512, ROOT_LINKS_MAX = 16 };
 struct root {
     int fd;    /* the root directory */
     bool walk; /* do without openat2 */
+    bool live; /* this machine's own: nobody puts traps in the place of files between a look and the opening */
     bool debug;
 };
 
