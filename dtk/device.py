@@ -9,7 +9,7 @@ from ._native import ffi, lib
 from .errors import Error, from_status
 from .identity import Identity, strings
 from .metrics import text
-from .records import ECC, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization
+from .records import ECC, Clocks, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization, ecc_blocks
 from .sample import Sample
 
 TYPE_CHECKING = False
@@ -216,10 +216,7 @@ class Device(Identity):
             deferred=sample.ecc_deferred,
             retired_pages=sample.retired_pages,
             pending_pages=sample.pending_pages,
-            blocks={
-                text(row.name): ECCBlock(_count(row.correctable), _count(row.uncorrectable), _count(row.deferred))
-                for row in rows
-            },
+            blocks=ecc_blocks(rows),
         )
 
     def throttle(self) -> Throttle:
@@ -319,7 +316,3 @@ class Device(Identity):
         from .system import unpickle  # system.py builds on this file
 
         return unpickle, (self._system.root, self.uuid)
-
-
-def _count(reading: CData) -> int | None:
-    return None if reading.status else int(reading.u64)

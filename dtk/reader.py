@@ -24,10 +24,12 @@ __all__ = ["Crash", "Frame", "Reader"]
 
 # reader.h
 MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 1, 64 << 20
-HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED, PROCESSES = range(1, 14)
+HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED, PROCESSES, ECC, FIRMWARE = (
+    range(1, 16)
+)
 PROCESSES_SLOT = -2
 _HEADER = struct.Struct("=IHHIiQ")
-_HELLO = struct.Struct("=9I")
+_HELLO = struct.Struct("=11I")
 
 PROGRAM = os.path.join(os.path.dirname(_dtk.__file__), "bin", "dtk-reader")
 
@@ -99,7 +101,7 @@ class Reader:
         try:
             while len(self._buffer) - at >= _HEADER.size:
                 magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
-                if magic != MAGIC or version != VERSION or not HELLO <= kind <= PROCESSES or length > LENGTH_MAX:
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= FIRMWARE or length > LENGTH_MAX:
                     raise Crash("dtk-reader wrote what is no frame")
                 end = at + _HEADER.size + length
                 if end > len(self._buffer):
@@ -116,7 +118,7 @@ class Reader:
             del self._buffer[:at]
 
     def _greet(self, payload: bytes) -> None:
-        structs = ("value", "info", "system_info", "probe", "scan", "process", "usage")
+        structs = ("value", "info", "system_info", "probe", "scan", "process", "usage", "ecc_block", "firmware")
         sizes = [ffi.sizeof(f"dtk_{name}") for name in structs]
         if len(payload) != _HELLO.size or [*_HELLO.unpack(payload)] != [lib.DTK_API_VERSION, metrics.COUNT, *sizes]:
             raise Crash("dtk-reader is of another version than dtk")

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from ._record import Record
+from .metrics import text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ._native._dtk import CData
 
 __all__ = [
     "ECC",
@@ -172,3 +179,16 @@ class Throttle(Record):
     core_thermal_residency: int | None
     gfx_thermal_residency: int | None
     soc_thermal_residency: int | None
+
+
+def ecc_blocks(rows: Iterable[CData]) -> dict[str, ECCBlock]:
+    """dtk_ecc_blocks as records, by name in order."""
+
+    def count(reading: CData) -> int | None:
+        return None if reading.status else int(reading.u64)
+
+    blocks = ((text(row.name), row) for row in rows)
+    return {
+        name: ECCBlock(count(row.correctable), count(row.uncorrectable), count(row.deferred))
+        for name, row in sorted(blocks, key=lambda block: block[0])
+    }

@@ -12,6 +12,7 @@ from .errors import Error, LibraryError, Timeout, from_status
 from .identity import Identity, strings
 from .metrics import text
 from .reader import Crash, Reader
+from .records import ECCBlock, ecc_blocks
 from .sample import Sample
 from .system import Probe, SystemInfo, key_error, key_text, probe_record, resolve_root, root_error, system_info
 
@@ -35,19 +36,23 @@ class Reading(Identity):
     sample: its readings; of a card that did not answer by the deadline every value is None for the reason "stale".
     state: "ok", "asleep", "stale", "gone", "denied" or "failed". info: strings that a driver may change, as
     Device.info(). last: its last readings before it became stale, None when there were none or it is not stale.
+    ecc_blocks, firmware: errors by block and firmware versions of a card, as Device.ecc() and Device.firmware() have
+    them; empty unless the slow tier was asked for.
     card_devices: of a card, the indices of its devices, also of those that were not asked for.
     """
 
-    __slots__ = ("_info", "card_devices", "info", "last", "sample", "state")
+    __slots__ = ("_info", "card_devices", "ecc_blocks", "firmware", "info", "last", "sample", "state")
 
-    def __init__(self, info: CData, sample: Sample, last: Sample | None, card_devices: tuple[int, ...]) -> None:
-        """For Snapshot: `info` is a dtk_info that nobody changes any more."""
-        self._info = info
-        self.info = strings(info)
+    def __init__(self, slot: Slot, sample: Sample, last: Sample | None) -> None:
+        """For Snapshot."""
+        self._info = slot.info
+        self.info = strings(slot.info)
         self.sample = sample
         self.state = sample.state
         self.last = last
-        self.card_devices = card_devices
+        self.card_devices = slot.card_devices
+        self.ecc_blocks = slot.ecc_blocks
+        self.firmware = slot.firmware
 
     @property
     def _identity(self) -> CData:
@@ -110,6 +115,8 @@ class Slot:
         self.is_device = is_device
         self.card = card  # slot of its card
         self.card_devices = card_devices
+        self.ecc_blocks: dict[str, ECCBlock] = {}
+        self.firmware: dict[str, str] = {}
         self.sample: Sample | None = None  # the last
         self.tick = 0  # of that
         self.asked = 0.0  # when it was asked what it has not yet answered; 0 when it has
@@ -147,6 +154,11 @@ class Assembly:
             self._take_sample(self.slots[slot], tick, payload)
         elif kind == reader.INFO:
             self.slots[slot].info = _struct("dtk_info", payload)
+        elif kind == reader.ECC:
+            self.slots[slot].ecc_blocks = ecc_blocks(_structs("dtk_ecc_block", payload))
+        elif kind == reader.FIRMWARE:
+            rows = _structs("dtk_firmware", payload)
+            self.slots[slot].firmware = dict(sorted((text(row.name), text(row.version)) for row in rows))
         elif kind == reader.TICK:
             self._take_tick(tick, payload)
         elif kind == reader.PROCESSES:
@@ -241,9 +253,9 @@ class Assembly:
             if sample is None or late:
                 before = sample or (last or {}).get(uuid)
                 stale = stale_sample(tiers, text(slot.info.bdf), now, monotonic)
-                readings[number] = Reading(slot.info, stale, before, slot.card_devices)
+                readings[number] = Reading(slot, stale, before)
             else:
-                readings[number] = Reading(slot.info, sample, None, slot.card_devices)
+                readings[number] = Reading(slot, sample, None)
         devices = [readings[number] for number, slot in self.slots.items() if slot.is_device]
         cards = [readings[number] for number, slot in self.slots.items() if slot.card == number]
         devices.sort(key=lambda reading: reading.index or 0)
@@ -361,5 +373,14 @@ def _struct(name: str, payload: bytes) -> CData:
     return struct
 
 
+def _structs(name: str, payload: bytes) -> CData:
+    count, rest = divmod(len(payload), ffi.sizeof(name))
+    if rest:
+        raise ValueError
+    structs = ffi.new(f"{name}[]", count)
+    ffi.memmove(structs, payload, len(payload))
+    return structs
+
+
 def _identity(slot: Slot) -> Reading:
-    return Reading(slot.info, stale_sample(lib.DTK_TIER_FAST, "", 0.0, 0.0), None, ())
+    return Reading(slot, stale_sample(lib.DTK_TIER_FAST, "", 0.0, 0.0), None)

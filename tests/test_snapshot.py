@@ -28,6 +28,11 @@ def test_equals_what_direct_calls_read(machine: Get, name: str) -> None:
             for reading, device in zip(readings, devices, strict=True):
                 assert dict(reading.sample) == dict(device.sample(slow=True))
                 assert reading.info == device.info()
+                assert reading.ecc_blocks == device.ecc().blocks
+                try:
+                    assert reading.firmware == device.firmware()
+                except dtk.NotSupported:
+                    assert reading.firmware == {}
                 for attribute in (
                     "index",
                     "card_index",

@@ -63,6 +63,7 @@ def _section(snapshot: dtk.Snapshot, reading: dtk.Reading, screen: Screen) -> It
     columns = [Column(""), Column("", ">"), Column("", least=8)]
     yield ""
     yield from render(columns, rows, screen, titles=False)[0]
+    yield from _details(reading, screen)
     if absent:
         where = "not of a partition" if reading.is_partition else "not on this card"
         yield from _wrapped(f"{where}: {', '.join(absent)}", screen)
@@ -73,6 +74,15 @@ def _names(snapshot: dtk.Snapshot, reading: dtk.Reading, screen: Screen) -> Iter
         value = read(snapshot, reading)
         if value is not None and name not in ("timestamp", "hostname", "index", "name"):
             yield f"  {name:<{LABEL}}  {screen.text(str(value))}"
+
+
+def _details(reading: dtk.Reading, screen: Screen) -> Iterator[str]:
+    """What is no metric: errors by block, firmware versions."""
+    for name, block in reading.ecc_blocks.items():
+        counts = (f"{kind} {'-' if count is None else count}" for kind, count in zip(block._fields, block, strict=True))
+        yield f"  {'errors in ' + screen.text(name):<{LABEL}}  {', '.join(counts)}"
+    for name, version in reading.firmware.items():
+        yield f"  {'firmware ' + screen.text(name):<{LABEL}}  {screen.text(version)}"
 
 
 def _value(sample: dtk.Sample, metric: dtk.Metric, screen: Screen) -> Cell:

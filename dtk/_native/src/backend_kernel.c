@@ -71,7 +71,7 @@ static struct reading of_double(double value)
 
 /* Read a file of the card into the device's buffer. One that was not there last time is looked for before it is opened,
  * so that what a card lacks costs no open, and is found as soon as it appears. */
-static ssize_t read_file(struct dtk_device *device, enum source source, int directory, const char *name)
+static ssize_t read_into_buffer(struct dtk_device *device, enum source source, int directory, const char *name)
 {
     ssize_t got = -ENOENT;
 
@@ -119,7 +119,7 @@ static struct reading read_parsed(struct sample *sample, enum source source, int
                                   parse *parse)
 {
     struct dtk_device *device = sample->device;
-    ssize_t got = read_file(device, source, directory, name);
+    ssize_t got = read_into_buffer(device, source, directory, name);
 
     if (got < 0) {
         /* Newer kernels refuse a card that went to sleep since we looked. */
@@ -140,7 +140,7 @@ static void read_levels(struct sample *sample, enum source current, enum source 
 {
     struct dtk_device *device = sample->device;
     const char *name = sources[current].name;
-    ssize_t got = read_file(device, current, device->directory, name);
+    ssize_t got = read_into_buffer(device, current, device->directory, name);
     struct reading *readings[] = {&sample->reading[current], &sample->reading[top]};
     struct levels levels = {0};
 
@@ -185,7 +185,7 @@ static void read_pages(struct sample *sample)
 {
     struct dtk_device *device = sample->device;
     struct reading *retired = &sample->reading[SOURCE_PAGES_RETIRED], *pending = &sample->reading[SOURCE_PAGES_PENDING];
-    ssize_t got = read_file(device, SOURCE_PAGES_RETIRED, device->directory, "ras/gpu_vram_bad_pages");
+    ssize_t got = read_into_buffer(device, SOURCE_PAGES_RETIRED, device->directory, "ras/gpu_vram_bad_pages");
     uint64_t counts[2];
 
     sample->done[SOURCE_PAGES_RETIRED] = sample->done[SOURCE_PAGES_PENDING] = true;
@@ -208,7 +208,7 @@ static struct reading decode_table(struct sample *sample)
 
     /* A torn read shows impossible temperatures; the next one is whole. */
     for (int try = 0; try < 2; try++) {
-        ssize_t got = read_file(device, SOURCE_TABLE_GFX_ACTIVITY, device->card->directory, "gpu_metrics");
+        ssize_t got = read_into_buffer(device, SOURCE_TABLE_GFX_ACTIVITY, device->card->directory, "gpu_metrics");
 
         if (got < 0)
             return of_error(&device->system->root, (int)got, "gpu_metrics");

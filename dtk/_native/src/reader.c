@@ -78,6 +78,22 @@ static double seconds(clockid_t clock)
 
 /* ---- Cards, each in its thread ---- */
 
+/* What belongs to the slow tier and is no metric: errors by block, versions of the firmware. */
+static void read_details(struct dtk_device *device, int slot, uint64_t tick)
+{
+    enum { ROOM = 64 };
+    dtk_ecc_block blocks[ROOM];
+    dtk_firmware firmware[ROOM];
+    int count = dtk_device_ecc(device, blocks, sizeof blocks[0], ROOM);
+
+    if (count > 0)
+        frame_send(FRAME_ECC, slot, tick, blocks, (size_t)(count < ROOM ? count : ROOM) * sizeof blocks[0], NULL, 0);
+    count = dtk_device_firmware(device, firmware, sizeof firmware[0], ROOM);
+    if (count > 0)
+        frame_send(FRAME_FIRMWARE, slot, tick, firmware, (size_t)(count < ROOM ? count : ROOM) * sizeof firmware[0],
+                   NULL, 0);
+}
+
 static void read_device(struct dtk_device *device, int slot, const struct card *card)
 {
     struct frame_sample head = {.tiers = card->tiers, .count = DTK_METRIC_COUNT};
@@ -89,15 +105,17 @@ static void read_device(struct dtk_device *device, int slot, const struct card *
     head.monotonic = seconds(CLOCK_MONOTONIC);
     if (card->tiers & DTK_TIER_STATIC && dtk_device_info(device, &info, sizeof info) == 0)
         frame_send(FRAME_INFO, slot, card->tick, &info, sizeof info, NULL, 0);
+    if (card->tiers & DTK_TIER_SLOW)
+        read_details(device, slot, card->tick);
     if (dtk_device_sample(device, card->tiers, values, DTK_METRIC_COUNT) == 0)
         frame_send(FRAME_SAMPLE, slot, card->tick, &head, sizeof head, values, sizeof values);
 }
 
-/* Processes and what they use, as one frame. Nothing is sent when there is no memory for it. */
+/* Processes and what they use, as one frame; nothing when there is no memory for it. */
 static void read_processes(const struct card *card)
 {
-    dtk_scan scan;
     size_t processes_size, size;
+    dtk_scan scan;
     char *rows;
 
     if (dtk_tracker_scan(card->tracker, options.processes, &scan, sizeof scan) != 0)
@@ -242,9 +260,10 @@ static int add_processes(struct dtk_system *system)
 static int introduce(struct dtk_system **ret)
 {
     const struct enumeration enumeration = {touching, options.without, options.without_count};
-    struct frame_hello hello = {DTK_API_VERSION,  DTK_METRIC_COUNT,        sizeof(dtk_value),
-                                sizeof(dtk_info), sizeof(dtk_system_info), sizeof(dtk_probe),
-                                sizeof(dtk_scan), sizeof(dtk_process),     sizeof(dtk_usage)};
+    struct frame_hello hello = {DTK_API_VERSION,       DTK_METRIC_COUNT,        sizeof(dtk_value),
+                                sizeof(dtk_info),      sizeof(dtk_system_info), sizeof(dtk_probe),
+                                sizeof(dtk_scan),      sizeof(dtk_process),     sizeof(dtk_usage),
+                                sizeof(dtk_ecc_block), sizeof(dtk_firmware)};
     dtk_system_info info;
     dtk_probe probe;
     struct dtk_system *system;

@@ -28,6 +28,8 @@ enum frame_kind {
     FRAME_SAMPLE = 10,    /* struct frame_sample, then its dtk_values */
     FRAME_DONE = 11,      /* nothing: all that were asked in the tick have answered */
     FRAME_CHANGED = 12,   /* nothing: cards came or left */
+    FRAME_ECC = 14,       /* dtk_ecc_blocks of the slot, with the slow tier */
+    FRAME_FIRMWARE = 15,  /* dtk_firmwares of the slot, with the slow tier */
     FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
 };
 
@@ -41,7 +43,7 @@ struct frame {
 
 struct frame_hello {
     uint32_t api_version, metric_count, value_size, info_size, system_info_size, probe_size;
-    uint32_t scan_size, process_size, usage_size;
+    uint32_t scan_size, process_size, usage_size, ecc_size, firmware_size;
 };
 
 struct frame_device {
