@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from . import reader
 from ._native import lib
-from .errors import Error
+from .errors import Error, LibraryError
 from .reader import Crash, Reader
-from .snapshot import Assembly, Snapshot, check_keys, crashed, scan_flags
+from .snapshot import Assembly, Snapshot, check_keys, check_seconds, crashed, scan_flags
 from .system import resolve_root
 
 TYPE_CHECKING = False
@@ -58,6 +58,7 @@ class Monitor:
     ) -> None:
         self._root, self._origin = resolve_root(root)
         self._keys = check_keys(devices)
+        check_seconds(interval=interval, deadline=deadline, slow_interval=slow_interval)
         self._interval = interval
         self._deadline = deadline
         self._slow_every = max(1, round(slow_interval / interval))
@@ -112,7 +113,7 @@ class Monitor:
         self._callbacks.append(callback)
 
     def close(self) -> None:
-        """End it. Returns at once, also while a card hangs."""
+        """End it. Returns at once, also while a card hangs; a callback that is running is waited for."""
         with self._changed:
             if self._closed:
                 return
@@ -141,9 +142,9 @@ class Monitor:
                     snapshot = watch.step(self._wake)
                     if snapshot is not None:
                         self._publish(snapshot)
-        except Error as error:
+        except BaseException as error:  # noqa: BLE001 - whoever waits for a snapshot must hear of it
             with self._changed:
-                self._error = error
+                self._error = error if isinstance(error, Error) else Error(f"the monitor ended: {error!r}")
                 self._changed.notify_all()
 
     def _publish(self, snapshot: Snapshot) -> None:
@@ -152,7 +153,7 @@ class Monitor:
             self._count += 1
             self._changed.notify_all()
         for callback in self._callbacks:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BaseException):
                 callback(snapshot)
 
 
@@ -213,6 +214,8 @@ class _Watch:
             if now >= self._heard + self._deadline:
                 return self._replace([assembly.touching] if assembly.touching else [])
             return None
+        if now >= self._heard + self._interval + self._deadline:
+            return self._replace(())  # it does not even begin ticks
         if assembly.tick <= self._published:
             return None
         over = now >= assembly.began + self._deadline
@@ -241,7 +244,16 @@ class _Watch:
         self._assembly = Assembly(self._root, self._origin)
         self._published = 0
         self._heard = time.monotonic()
-        self._reader = Reader(
+        try:
+            self._reader = self._make_reader()
+        except LibraryError:
+            if not self._last:
+                raise
+            self._reader = None  # out of descriptors or processes, perhaps only for a while
+            self._restart_later()
+
+    def _make_reader(self) -> Reader:
+        return Reader(
             self._root,
             lib.DTK_TIER_FAST,
             interval=self._interval,
@@ -271,9 +283,12 @@ class _Watch:
         self._crashes += 1
         if self._crashes > 8 and not self._last:
             raise crashed(crash) from crash
+        self._restart_later()
+        return None
+
+    def _restart_later(self) -> None:
         self._restart_at = time.monotonic() + self._restart_delay
         self._restart_delay = min(2 * self._restart_delay, LAST_RESTART)
-        return None
 
     def _probe_hung(self) -> bool:
         """Ask the cards that are left out, one at a time; true when one of them answers again."""
@@ -307,7 +322,10 @@ class _Hung:
         if may_start and now >= self._next and not (self._abandoned and reader.is_abandoned(self._abandoned)):
             self._assembly = Assembly(self._root, "")
             self._heard = now
-            self.reader = Reader(self._root, lib.DTK_TIER_FAST, devices=[self._bdf])
+            try:
+                self.reader = Reader(self._root, lib.DTK_TIER_FAST, devices=[self._bdf])
+            except LibraryError:
+                self._give_up()
         return False
 
     def _listen(self, process: Reader) -> bool:

@@ -6,10 +6,12 @@ What may hang or crash happens in that process. Nobody waits for it: it is kille
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
 import struct
+from _thread import allocate_lock
 
 from . import metrics
 from ._native import _dtk, ffi, lib
@@ -37,6 +39,7 @@ Frame = tuple[int, int, int, bytes]  # kind, slot, tick, payload
 
 # Readers that were killed and are not yet gone.
 _abandoned: list[int] = []
+_abandoned_lock = allocate_lock()
 
 
 class Crash(Exception):
@@ -133,7 +136,8 @@ class Reader:
             if not _is_gone(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                _abandoned.append(pid)
+                with _abandoned_lock:
+                    _abandoned.append(pid)
             reap()
         return pid
 
@@ -146,7 +150,8 @@ class Reader:
 
 def reap() -> None:
     """Take leave of the killed readers that are gone by now."""
-    _abandoned[:] = [pid for pid in _abandoned if not _is_gone(pid)]
+    with _abandoned_lock:
+        _abandoned[:] = [pid for pid in _abandoned if not _is_gone(pid)]
 
 
 def is_abandoned(pid: int) -> bool:
@@ -179,8 +184,12 @@ def _spawn(arguments: list[str]) -> tuple[int, int, int]:
     except OSError as error:
         for end in ends:
             os.close(end)
+        missing = error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC)
         raise LibraryError(
-            error.strerror or str(error), operation="start", path=PROGRAM, hint="install dtk-smi again"
+            error.strerror or str(error),
+            operation="start",
+            path=PROGRAM,
+            hint="install dtk-smi again" if missing else "ulimit -a shows what this process may have",
         ) from error
     os.close(stdin)
     os.close(stdout)

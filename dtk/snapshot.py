@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reading", "Snapshot", "take_snapshot"]
 
+SECONDS_MAX = 86400.0  # of an interval or a deadline
+
 _DEVICE = struct.Struct("=iiii")  # behind the dtk_info
 _TICK = struct.Struct("=dIi")
 _SAMPLE = struct.Struct("=ddIi")
@@ -300,14 +302,18 @@ def take_snapshot(
     if not tiers:
         raise from_status(lib.DTK_INVALID_ARGUMENT, "take_snapshot", None, "ask for at least one tier")
     keys = check_keys(devices)
-    end = time.monotonic() + deadline
+    check_seconds(deadline=deadline)
+    begin = time.monotonic()
     without: list[str] = []
     crashes = 0
     while True:
         assembly = Assembly(path, origin)
+        # The search for cards may use up the deadline: what was found then gets a little more.
+        end = begin + deadline + (0.2 if without else 0)
+        patience = deadline * (0.15 if without else 0.35)
         try:
             with Reader(path, tiers, devices=keys, without=without, processes=scan_flags(processes)) as process:
-                _listen(process, assembly, end, deadline / (2 + len(without)))
+                _listen(process, assembly, end, patience)
         except Crash as crash:
             crashes += 1
             if crashes > 1:
@@ -352,9 +358,18 @@ def scan_flags(processes: bool | str) -> int:
     return int(lib.DTK_SCAN_KFD | lib.DTK_SCAN_FDINFO) if processes == "all" else int(lib.DTK_SCAN_KFD)
 
 
+def check_seconds(**seconds: float) -> None:
+    """Refuse what is no time: InvalidArgument names it."""
+    for name, value in seconds.items():
+        if not 0 < value <= SECONDS_MAX:
+            raise from_status(
+                lib.DTK_INVALID_ARGUMENT, name, None, f"more than 0 and at most {SECONDS_MAX:.0f} seconds", f"{value!r}"
+            )
+
+
 def check_keys(devices: Sequence[str | int] | None) -> list[str]:
     """Keys of devices as dtk-reader takes them."""
-    return [key_text(key) for key in devices or ()]
+    return [*dict.fromkeys(key_text(key) for key in devices or ())]
 
 
 def stale_sample(tiers: int, bdf: str, timestamp: float, monotonic: float) -> Sample:

@@ -366,7 +366,8 @@ def root_error(status: int, root: str, origin: str) -> Error:
     if status == -lib.DTK_NOT_FOUND:  # a directory, where the status means a device
         return from_status(lib.DTK_INVALID_ARGUMENT, "open", root, _root_hint(origin), "there is no such directory")
     message = "it has no sys/ directory" if status == -lib.DTK_INVALID_ARGUMENT else None
-    return from_status(status, "open", root, _root_hint(origin), message)
+    hint = "ulimit -a shows what this process may have" if status == -lib.DTK_NO_MEMORY else _root_hint(origin)
+    return from_status(status, "open", root, hint, message)
 
 
 def key_error(status: int, key: str, devices: Sequence[Identity]) -> Error:

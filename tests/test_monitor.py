@@ -114,6 +114,35 @@ def test_crashed_reader_is_replaced(machine: Get) -> None:
         until(monitor, lambda snapshot: snapshot.monotonic > killed + 0.05)
 
 
+def test_stopped_reader_is_replaced(machine: Get) -> None:
+    with dtk.Monitor(machine("mi210"), interval=0.1, deadline=0.3) as monitor:
+        until(monitor, lambda snapshot: True)
+        for pid in Path(f"/proc/self/task/{monitor._thread.native_id}/children").read_text().split():
+            os.kill(int(pid), signal.SIGSTOP)
+        stopped = time.monotonic()
+        until(monitor, lambda snapshot: snapshot.monotonic > stopped + 0.3 and not snapshot.stale)
+
+
+def test_callback_cannot_end_the_monitor(machine: Get) -> None:
+    def callback(snapshot: dtk.Snapshot) -> None:
+        raise SystemExit
+
+    with dtk.Monitor(machine("apu"), interval=0.05) as monitor:
+        monitor.on_snapshot(callback)
+        for _ in range(4):
+            assert monitor.wait(5) is not None
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e9])
+@pytest.mark.parametrize("name", ["interval", "deadline", "slow_interval"])
+def test_times_that_are_none(machine: Get, name: str, value: float) -> None:
+    with pytest.raises(dtk.InvalidArgument, match=name):
+        dtk.Monitor(machine("apu"), **{name: value})
+    if name == "deadline":
+        with pytest.raises(dtk.InvalidArgument, match=name):
+            dtk.take_snapshot(machine("apu"), deadline=value)
+
+
 def test_bad_arguments_are_errors(machine: Get, tmp_path: Path) -> None:
     with dtk.Monitor(machine("mi210"), devices=["99"]) as monitor, pytest.raises(dtk.DeviceNotFound):
         monitor.wait(5)
@@ -164,13 +193,22 @@ def test_one_look_comes_back_by_the_deadline(mounted: Any, fault: str) -> None:
     assert took < 1.5 + 0.3
 
 
-@pytest.mark.parametrize("fault", ["hang=2/uevent", "hang=2/*"])
-def test_card_that_hangs_the_search_is_left_out(mounted: Any, fault: str) -> None:
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        (["hang=2/uevent"], ["ok", "ok", "stale", "ok"]),
+        (["hang=2/*"], ["ok", "ok", "stale", "ok"]),
+        (["hang=0/uevent", "hang=1/uevent", "hang=3/uevent"], ["stale", "stale", "ok", "stale"]),
+        (["hang=sys/devices/virtual/kfd/kfd/topology/nodes/3/properties"], ["ok"] * 4),
+        (["hang=sys/devices/virtual/kfd/kfd/topology/nodes/3/gpu_id"], ["ok"] * 4),
+    ],
+)
+def test_what_hangs_the_search_is_left_out(mounted: Any, faults: list[str], expected: list[str]) -> None:
     dtk.take_snapshot(mounted.root, deadline=10)
-    mounted.set(fault)
+    mounted.set(*faults)
     begin = time.monotonic()
     snapshot = dtk.take_snapshot(mounted.root, deadline=4)
-    assert states(snapshot) == ["ok", "ok", "stale", "ok"]
+    assert states(snapshot) == expected
     assert time.monotonic() - begin < 4.3
 
 

@@ -97,6 +97,8 @@ def verdict(snapshot: dtk.Snapshot, notes: list[tuple[str, str]] | None = None, 
     elif snapshot.stale:
         late = dict.fromkeys(reading.bdf for reading in snapshot.stale)
         code, lines, kind = Exit.DEADLINE, [f"no answer by the deadline: {', '.join(late)}"], "stale"
+    elif any(kind == "processes_stale" for kind, _ in snapshot.warnings):
+        return Exit.DEADLINE  # the warning says why
     else:
         return Exit.OK
     if told is None or lines[0] not in told:

@@ -53,8 +53,8 @@ struct inventory {
 
 /* For dtk-reader, which must know where an enumeration hangs, and go on without the card that hung the last one. */
 struct enumeration {
-    void (*touching)(const char *bdf); /* called before files of a card are read; may be NULL */
-    const char *const *without;        /* addresses of cards of which no file is read */
+    void (*touching)(const char *name); /* called before files of a card or a KFD node are read; may be NULL */
+    const char *const *without;         /* what not to touch: a card by its address, a node as "kfd:4" */
     int without_count;
 };
 
@@ -131,8 +131,8 @@ void ras_read(struct sample *sample);
 /* Find the card's hwmon directory and its labelled channels, unless that was done and they are still there. */
 void hwmon_prepare(struct dtk_device *device);
 
-/* Tell that a card is about to be touched; false when it is to be left out. */
-bool touch(const struct dtk_system *system, const char *bdf);
+/* Tell that a card or node is about to be touched; false when it is to be left out. */
+bool touch(const struct dtk_system *system, const char *name);
 
 /* kernel_kfd.c */
 int kernel_enumerate(struct dtk_system *system, struct inventory *ret);

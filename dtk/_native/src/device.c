@@ -242,15 +242,15 @@ int dtk_card_get(dtk_system *system, int index, dtk_device **ret)
 
 /* ---- State ---- */
 
-bool touch(const struct dtk_system *system, const char *bdf)
+bool touch(const struct dtk_system *system, const char *name)
 {
     const struct enumeration *enumeration = &system->enumeration;
 
     for (int i = 0; i < enumeration->without_count; i++)
-        if (strcmp(enumeration->without[i], bdf) == 0)
+        if (strcmp(enumeration->without[i], name) == 0)
             return false;
     if (enumeration->touching)
-        enumeration->touching(bdf);
+        enumeration->touching(name);
     return true;
 }
 

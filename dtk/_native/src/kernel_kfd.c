@@ -21,6 +21,9 @@ static int visit_node(void *context, const char *name)
 
     if (parse_number_after(name, "", &node.number) != 0 || node.number > INT32_MAX || (name[0] == '0' && name[1]))
         return 0; /* "01" is no node of the kernel's */
+    snprintf(path, sizeof path, "kfd:%u", node.number);
+    if (!touch(scan->system, path))
+        return 0;
     snprintf(path, sizeof path, "%s/%.20s/properties", scan->directory, name);
 
     /* EPERM here is a device cgroup that denies the card: this process cannot open it. */

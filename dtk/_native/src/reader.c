@@ -63,9 +63,9 @@ static void send_error(int status, const char *key)
     frame_send(FRAME_ERROR, -1, 0, &error, sizeof error, NULL, 0);
 }
 
-static void touching(const char *bdf)
+static void touching(const char *name)
 {
-    frame_send(FRAME_TOUCHING, -1, 0, bdf, strlen(bdf), NULL, 0);
+    frame_send(FRAME_TOUCHING, -1, 0, name, strlen(name), NULL, 0);
 }
 
 static double seconds(clockid_t clock)

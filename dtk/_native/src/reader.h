@@ -17,7 +17,7 @@ enum { FRAME_VERSION = 1, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2 };
 
 enum frame_kind {
     FRAME_HELLO = 1,      /* struct frame_hello */
-    FRAME_TOUCHING = 2,   /* address of the card whose files are read next, as text */
+    FRAME_TOUCHING = 2,   /* what is read next, as text: the address of a card, or a KFD node as "kfd:4" */
     FRAME_SYSTEM = 3,     /* dtk_system_info */
     FRAME_PROBE = 4,      /* dtk_probe: there are no devices */
     FRAME_DEVICE = 5,     /* struct frame_device; the header's slot is its number from now on */
