@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -23,11 +24,19 @@ from dtk.sim.faults import card_directories
 Mount = Callable[[str], sim.Mounted]
 
 
+def has_open(pid: int, path: Path) -> bool:
+    """Whether a process has a file open; it may close others meanwhile."""
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(link) == str(path):
+                return True
+    return False
+
+
 def reader(path: Path) -> subprocess.Popen[bytes]:
     """A process that waits in a read."""
     process = subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE)
-    descriptors = Path(f"/proc/{process.pid}/fd")
-    wait_for(lambda: str(path) in [os.readlink(link) for link in descriptors.iterdir()])
+    wait_for(lambda: has_open(process.pid, path))
     time.sleep(0.05)
     return process
 
