@@ -58,7 +58,7 @@ def live(machine: Callable[[str], Path], tmp_path: Path) -> Callable[..., None]:
     as_root = [] if os.getuid() == 0 else ["--map-root-user"]
     check = subprocess.run(["unshare", *as_root, "--mount", "sh", "-c", mounts], capture_output=True, check=False)
     if check.returncode != 0:
-        pytest.skip(f"may not mount: {check.stderr.decode().strip()}")
+        pytest.skip(f"needs to mount, in a namespace of its own: {check.stderr.decode().strip()}")
 
     def run(code: str, *options: str, mount: str = "true") -> None:
         program = f"{PRELUDE}node = '/dev/dri/renderD{drm}'\n{code}"
