@@ -28,18 +28,20 @@ from .errors import (
     Timeout,
 )
 from .metrics import Metric
-from .records import ECC, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization
+from .records import ECC, Activity, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization
 from .sample import Sample
 from .system import Probe, System, SystemInfo, cards, device, devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .library import LibraryFile, VendorLibrary, library_files
     from .monitor import Monitor
     from .process import Process, ProcessTable, ProcessUsage, processes
     from .snapshot import Reading, Snapshot, take_snapshot
 
 __all__ = [
     "ECC",
+    "Activity",
     "Clocks",
     "Device",
     "DeviceLost",
@@ -49,6 +51,7 @@ __all__ = [
     "Fan",
     "InvalidArgument",
     "LibraryError",
+    "LibraryFile",
     "Memory",
     "Metric",
     "Monitor",
@@ -70,10 +73,12 @@ __all__ = [
     "Throttle",
     "Timeout",
     "Utilization",
+    "VendorLibrary",
     "__version__",
     "cards",
     "device",
     "devices",
+    "library_files",
     "metrics",
     "processes",
     "take_snapshot",
@@ -82,12 +87,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATER = {
+    "LibraryFile": "library",
     "Monitor": "monitor",
     "Process": "process",
     "ProcessTable": "process",
     "ProcessUsage": "process",
     "Reading": "snapshot",
     "Snapshot": "snapshot",
+    "VendorLibrary": "library",
+    "library_files": "library",
     "processes": "process",
     "take_snapshot": "snapshot",
 }

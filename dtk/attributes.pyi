@@ -298,3 +298,39 @@ class MetricAttributes:
     @property
     def throttle_soc_thermal_residency(self) -> int | None:
         """count: APU: ticks throttled by the SoC's temperature."""
+
+    @property
+    def utilization_cu(self) -> float | None:
+        """%: Share of the compute units that hold a wave at this instant."""
+
+    @property
+    def utilization_gpu_window(self) -> float | None:
+        """%: Share of a window in which any compute unit was busy."""
+
+    @property
+    def utilization_cu_window(self) -> float | None:
+        """%: Share of the compute units that were busy, mean over a window."""
+
+    @property
+    def utilization_wave_window(self) -> float | None:
+        """%: Waves in flight as a share of those that fit, mean over a window."""
+
+    @property
+    def utilization_decoder(self) -> float | None:
+        """%: Share of a window in which the video decoder was busy."""
+
+    @property
+    def memory_read_bandwidth(self) -> float | None:
+        """B/s: What the card reads from its memory."""
+
+    @property
+    def memory_write_bandwidth(self) -> float | None:
+        """B/s: What the card writes to its memory."""
+
+    @property
+    def link_receive_bandwidth(self) -> float | None:
+        """B/s: What comes in over the links to other cards (HyLink), all links together."""
+
+    @property
+    def link_send_bandwidth(self) -> float | None:
+        """B/s: What goes out over the links to other cards (HyLink), all links together."""

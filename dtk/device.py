@@ -9,7 +9,7 @@ from ._native import ffi, lib
 from .errors import Error, from_status
 from .identity import Identity, strings
 from .metrics import text
-from .records import ECC, Clocks, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization, ecc_blocks
+from .records import ECC, Activity, Clocks, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization, ecc_blocks
 from .sample import Sample
 
 TYPE_CHECKING = False
@@ -166,13 +166,32 @@ class Device(Identity):
     def utilization(self) -> Utilization:
         """Busy share in %, over the driver's own window of up to a second. Raises DeviceLost.
 
-        Source files: gpu_busy_percent, mem_busy_percent, vcn_busy_percent, gpu_metrics.
+        Source files: gpu_busy_percent, mem_busy_percent, vcn_busy_percent, gpu_metrics. cu: the vendor's library.
         """
         sample = self._read("utilization")
         return Utilization(
             gpu=sample.utilization_gpu,
             memory=sample.utilization_memory,
             media=sample.utilization_media,
+            cu=sample.utilization_cu,
+        )
+
+    def activity(self) -> Activity:
+        """Busy shares over a window of 0.25 s each, and bandwidths. Takes a second or more; reads the slow tier.
+        Raises DeviceLost.
+
+        Source: the vendor's library of Hygon cards, where System was opened with it.
+        """
+        sample = self._read("activity", fast=False, slow=True)
+        return Activity(
+            gpu=sample.utilization_gpu_window,
+            cu=sample.utilization_cu_window,
+            wave=sample.utilization_wave_window,
+            decoder=sample.utilization_decoder,
+            memory_read=sample.memory_read_bandwidth,
+            memory_write=sample.memory_write_bandwidth,
+            link_receive=sample.link_receive_bandwidth,
+            link_send=sample.link_send_bandwidth,
         )
 
     def fan(self) -> Fan:

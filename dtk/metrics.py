@@ -32,7 +32,7 @@ class Metric(Record):
 
     number: fixed for ever.
     name: "power_draw"; the attribute and key of a Sample.
-    unit: "%", "B", "C", "W", "J", "MHz", "mV", "GT/s", "rpm"; "" for counts, lanes and bits.
+    unit: "%", "B", "C", "W", "J", "MHz", "mV", "GT/s", "rpm", "B/s"; "" for counts, lanes and bits.
     type: "f64" is a float, "i64" and "u64" an int, "bits" a tuple of names.
     kind: "gauge", or "counter" for what only grows.
     tier: "static" changes only with a setting, "fast" costs microseconds, "slow" reads many files.

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from . import reader
 from ._native import lib
 from .errors import Error, LibraryError
+from .library import VendorLibrary, resolve_backend
 from .reader import Crash, Reader
-from .snapshot import Assembly, Snapshot, check_keys, check_seconds, crashed, scan_flags
+from .snapshot import Assembly, Snapshot, check_keys, check_seconds, crashed, library_numbers, scan_flags
 from .system import resolve_root
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ __all__ = ["Monitor"]
 
 FIRST_RESTART, LAST_RESTART = 0.1, 10.0  # seconds before a crashed reader is started again, doubling
 FIRST_PROBE, LAST_PROBE = 1.0, 60.0  # seconds before a card that hung is asked again, doubling
+LIBRARY_PAUSE = 600.0  # seconds before the vendor's library, after it ended a reader, is asked again
 
 
 class Monitor:
@@ -38,7 +40,8 @@ class Monitor:
 
     interval: seconds between ticks. deadline: seconds a card may take to answer; after that it is "stale" while the
     others go on, and back as soon as it answers. slow: read the slow tier too, every `slow_interval` seconds, as the
-    static tier is. root, devices, processes: as for take_snapshot().
+    static tier is. root, devices, processes, backend, library: as for take_snapshot(). A vendor's library that ended
+    the process that asked it is left out for ten minutes.
 
     The first snapshot comes when all cards have answered, or at the deadline. Cards that come and go are seen within a
     tick. A crashed reader is replaced. close() ends it at once, also while a card hangs; nobody waits for the kernel.
@@ -55,8 +58,11 @@ class Monitor:
         slow_interval: float = 5.0,
         slow: bool = False,
         processes: bool | str = False,
+        backend: str | None = None,
+        library: Sequence[str] | None = None,
     ) -> None:
         self._root, self._origin = resolve_root(root)
+        self._backend, self._library = resolve_backend(backend, "auto"), library_numbers(library)
         self._keys = check_keys(devices)
         check_seconds(interval=interval, deadline=deadline, slow_interval=slow_interval)
         self._interval = interval
@@ -137,7 +143,7 @@ class Monitor:
         try:
             watch = _Watch(self._root, self._origin, self._keys, self._interval, self._deadline, self._processes)
             with contextlib.closing(watch):
-                watch.start(self._slow, self._slow_every)
+                watch.start(self._slow, self._slow_every, self._backend, self._library)
                 while not self._closed:
                     snapshot = watch.step(self._wake)
                     if snapshot is not None:
@@ -174,9 +180,12 @@ class _Watch:
         self._crashes = 0  # since a reader last got as far as a snapshot
         self._last: dict[str, Sample] = {}
         self._hung: dict[str, _Hung] = {}  # cards that are left out, by address
+        self._aborted: VendorLibrary | None = None  # the vendor's library, while it is left out
+        self._library_at = 0.0  # until when
 
-    def start(self, slow: int, slow_every: int) -> None:
+    def start(self, slow: int, slow_every: int, backend: str, library: list[int] | None) -> None:
         self._slow, self._slow_every = slow, slow_every
+        self._backend, self._library = backend, library
         self._start_reader()
 
     def close(self) -> None:
@@ -205,6 +214,9 @@ class _Watch:
             return None
         if self._assembly.changed or self._probe_hung():
             return self._replace(())
+        if self._aborted and time.monotonic() >= self._library_at:
+            self._aborted = None
+            return self._replace(())
         return self._due()
 
     def _due(self) -> Snapshot | None:
@@ -232,6 +244,8 @@ class _Watch:
         return self._make()
 
     def _make(self) -> Snapshot:
+        if self._reader:
+            self._assembly.log = self._reader.log()
         snapshot = self._assembly.snapshot(self._deadline, self._slow | lib.DTK_TIER_FAST, self._last)
         for reading in (*snapshot.cards, *snapshot.devices):
             if reading.state == "ok":
@@ -241,7 +255,7 @@ class _Watch:
     # ---- readers come and go ----
 
     def _start_reader(self) -> None:
-        self._assembly = Assembly(self._root, self._origin)
+        self._assembly = Assembly(self._root, self._origin, self._backend, self._aborted)
         self._published = 0
         self._heard = time.monotonic()
         try:
@@ -262,6 +276,9 @@ class _Watch:
             devices=self._keys,
             without=sorted(self._hung),
             processes=self._processes,
+            backend=self._backend,
+            library=self._library,
+            aborted=self._aborted is not None,
         )
 
     def _replace(self, hung: Sequence[str]) -> Snapshot | None:
@@ -278,8 +295,14 @@ class _Watch:
         if self._assembly.changed:
             return self._replace(())
         if self._reader:
+            self._assembly.log = self._reader.log()
             self._reader.kill()
             self._reader = None
+        if (ended := self._assembly.after_crash()) is not None:
+            self._aborted = ended
+            self._library_at = time.monotonic() + LIBRARY_PAUSE
+            self._start_reader()
+            return None
         self._crashes += 1
         if self._crashes > 8 and not self._last:
             raise crashed(crash) from crash

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["Crash", "Frame", "Reader"]
 
 # reader.h
-MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 1, 64 << 20
-HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED, PROCESSES, ECC, FIRMWARE = (
-    range(1, 16)
-)
+MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 2, 64 << 20
+HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED = range(1, 13)
+PROCESSES, ECC, FIRMWARE, LIBRARY = range(13, 17)
 PROCESSES_SLOT = -2
+LOG_MAX = 16384  # bytes
 _HEADER = struct.Struct("=IHHIiQ")
-_HELLO = struct.Struct("=11I")
+_HELLO = struct.Struct("=12I")
 
 PROGRAM = os.path.join(os.path.dirname(_dtk.__file__), "bin", "dtk-reader")
 
@@ -51,7 +51,9 @@ class Reader:
 
     root: absolute. tiers: of a tick, and `slow` those asked besides in every `slow_every`-th. interval: seconds between
     ticks, None to read once. devices: keys of the devices to read, all without. without: addresses of cards not to
-    touch. processes: DTK_SCAN_* to look for processes too. Raises LibraryError when it cannot be started.
+    touch. processes: DTK_SCAN_* to look for processes too. backend: "kernel", "auto" or "rsmi"; library: numbers of
+    the metrics for which the vendor's library may be asked, None for all; aborted: it has ended a reader before, and is
+    not asked again. Raises LibraryError when it cannot be started.
     """
 
     def __init__(
@@ -65,6 +67,9 @@ class Reader:
         devices: Sequence[str] = (),
         without: Sequence[str] = (),
         processes: int = 0,
+        backend: str = "kernel",
+        library: Sequence[int] | None = None,
+        aborted: bool = False,
     ) -> None:
         reap()
         arguments = [PROGRAM, "--root", root, "--tiers", str(tiers)]
@@ -76,10 +81,16 @@ class Reader:
             arguments += ["--without", bdf]
         if processes:
             arguments += ["--processes", str(processes)]
+        if backend != "kernel":
+            numbers = "all" if library is None else ",".join(map(str, library))
+            arguments += [f"--{backend}", "--library", numbers]
+        if aborted:
+            arguments.append("--library-aborted")
         if is_debugging():
             arguments.append("--debug")
         self._buffer = bytearray()
-        self._pid, self._stdin, self.descriptor = _spawn(arguments)
+        self._log = bytearray()
+        self._pid, self._stdin, self.descriptor, self._stderr = _spawn(arguments)
         os.set_blocking(self.descriptor, False)
         self._greeted = False
 
@@ -104,7 +115,7 @@ class Reader:
         try:
             while len(self._buffer) - at >= _HEADER.size:
                 magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
-                if magic != MAGIC or version != VERSION or not HELLO <= kind <= FIRMWARE or length > LENGTH_MAX:
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= LIBRARY or length > LENGTH_MAX:
                     raise Crash("dtk-reader wrote what is no frame")
                 end = at + _HEADER.size + length
                 if end > len(self._buffer):
@@ -121,17 +132,24 @@ class Reader:
             del self._buffer[:at]
 
     def _greet(self, payload: bytes) -> None:
-        structs = ("value", "info", "system_info", "probe", "scan", "process", "usage", "ecc_block", "firmware")
+        structs = ("value", "info", "system_info", "probe", "scan", "process", "usage", "ecc_block", "firmware", "rsmi")
         sizes = [ffi.sizeof(f"dtk_{name}") for name in structs]
         if len(payload) != _HELLO.size or [*_HELLO.unpack(payload)] != [lib.DTK_API_VERSION, metrics.COUNT, *sizes]:
             raise Crash("dtk-reader is of another version than dtk")
         self._greeted = True
 
+    def log(self) -> str:
+        """What came on its stderr so far, the first LOG_MAX bytes: that is the vendor's library."""
+        with contextlib.suppress(BlockingIOError):
+            while self._pid and (piece := os.read(self._stderr, 1 << 16)):
+                self._log += piece[: LOG_MAX - len(self._log)]
+        return self._log.decode(errors="replace")
+
     def kill(self) -> int:
         """End it, without waiting. Returns its process id."""
         pid, self._pid = self._pid, 0
         if pid:
-            for descriptor in (self._stdin, self.descriptor):
+            for descriptor in (self._stdin, self.descriptor, self._stderr):
                 os.close(descriptor)
             if not _is_gone(pid):
                 with contextlib.suppress(ProcessLookupError):
@@ -167,20 +185,26 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
-def _spawn(arguments: list[str]) -> tuple[int, int, int]:
-    """Start the program: its process id, a descriptor that ends it when it is closed, and one of what it writes."""
+def _spawn(arguments: list[str]) -> tuple[int, int, int, int]:
+    """Start the program: its process id, a descriptor that ends it when it is closed, and those of what it writes.
+
+    Its stderr never waits for us: what does not fit the pipe is lost.
+    """
     ends: list[int] = []
     try:
-        for _ in range(2):
+        for _ in range(3):
             ends += map(_above_standard, os.pipe())
-        stdin, keep, output, stdout = ends[0], ends[1], ends[2], ends[3]
+        stdin, keep, output, stdout, log, stderr = ends
+        for end in (log, stderr):
+            os.set_blocking(end, False)
         actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
             (os.POSIX_SPAWN_DUP2, stdin, 0),
             (os.POSIX_SPAWN_DUP2, stdout, 1),
         ]
         if not is_debugging():
-            actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
-        pid = os.posix_spawn(PROGRAM, arguments, {"PATH": "/usr/bin:/bin"}, file_actions=actions)
+            actions.append((os.POSIX_SPAWN_DUP2, stderr, 2))
+        # The environment is for the vendor's library, and for the search for it.
+        pid = os.posix_spawn(PROGRAM, arguments, os.environ, file_actions=actions)
     except OSError as error:
         for end in ends:
             os.close(end)
@@ -193,7 +217,8 @@ def _spawn(arguments: list[str]) -> tuple[int, int, int]:
         ) from error
     os.close(stdin)
     os.close(stdout)
-    return pid, keep, output
+    os.close(stderr)
+    return pid, keep, output, log
 
 
 def _above_standard(descriptor: int) -> int:

@@ -106,11 +106,31 @@ class Utilization(Record):
     """Share of time that was busy, 0 to 100 %, over the driver's own window of up to a second.
 
     gpu: the compute and graphics engines. memory: the memory controller, not how much is used. media: video engines.
+    cu: of Hygon cards, the share of the compute units that hold a wave at this instant.
     """
 
     gpu: float | None
     memory: float | None
     media: float | None
+    cu: float | None
+
+
+class Activity(Record):
+    """What Hygon's library measures over a window of time; None on other cards.
+
+    gpu: share of 0.25 s in which any compute unit was busy, in %. cu: share of the compute units that were busy, mean.
+    wave: waves in flight as a share of those that fit, mean. decoder: share in which the video decoder was busy.
+    memory_read, memory_write: device memory, in B/s. link_receive, link_send: all links to other cards, in B/s.
+    """
+
+    gpu: float | None
+    cu: float | None
+    wave: float | None
+    decoder: float | None
+    memory_read: float | None
+    memory_write: float | None
+    link_receive: float | None
+    link_send: float | None
 
 
 class Fan(Record):

@@ -22,12 +22,31 @@ _F64, _I64, _BITS = lib.DTK_TYPE_F64, lib.DTK_TYPE_I64, lib.DTK_TYPE_BITS
 Value = float | int | tuple[str, ...] | None
 
 # The state of a device is the first of these that any of its readings has.
-_STATES = (lib.DTK_GONE, lib.DTK_STALE, lib.DTK_ASLEEP, lib.DTK_OK, lib.DTK_DENIED, lib.DTK_FAILED)
+_STATES = (lib.DTK_GONE, lib.DTK_ASLEEP, lib.DTK_OK, lib.DTK_STALE, lib.DTK_DENIED, lib.DTK_FAILED)
 
 _DETAILS = {
     lib.DTK_DETAIL_MALFORMED: "text that is no number, or too long, or empty",
     lib.DTK_DETAIL_IMPLAUSIBLE: "a number that cannot be true",
     lib.DTK_DETAIL_TABLE_DAMAGED: "gpu_metrics is short or inconsistent",
+    lib.DTK_DETAIL_LIBRARY_ABORTED: "library aborted",
+    lib.DTK_DETAIL_LIBRARY_MISSING: "the vendor's library was not found or did not start",
+    lib.DTK_DETAIL_LIBRARY_NO_CARD: "the vendor's library does not list this card",
+}
+# rsmi_status_t, as far as calls that only read may return it.
+_RSMI = {
+    3: "file error",
+    4: "no permission",
+    5: "out of resources",
+    6: "internal exception",
+    7: "input out of bounds",
+    8: "initialisation failed",
+    11: "insufficient size",
+    12: "interrupted",
+    13: "unexpected size",
+    15: "unexpected data",
+    16: "busy",
+    17: "too many references",
+    19: "the driver restarted",
 }
 
 
@@ -43,16 +62,27 @@ class Sample(MetricAttributes, Mapping[str, Value]):
     Samples do not change, and may be pickled.
     """
 
-    __slots__ = ("_bdf", "_monotonic", "_numbers", "_tiers", "_timestamp", "_values")
+    __slots__ = ("_bdf", "_monotonic", "_numbers", "_taken", "_tiers", "_timestamp", "_values")
 
-    def __init__(self, values: CData, tiers: int, bdf: str, timestamp: float, monotonic: float) -> None:
-        """For Device.sample(): `values` is a dtk_value[DTK_METRIC_COUNT] that nobody changes any more."""
+    def __init__(
+        self,
+        values: CData,
+        tiers: int,
+        bdf: str,
+        timestamp: float,
+        monotonic: float,
+        taken: Mapping[str, float] | None = None,
+    ) -> None:
+        """For Device.sample(): `values` is a dtk_value[DTK_METRIC_COUNT] that nobody changes any more. taken: when each
+        tier was read, by time.monotonic(), where that was not with the sample.
+        """
         self._values = values
         self._tiers = tiers
         self._numbers = _numbers(tiers)
         self._bdf = bdf
         self._timestamp = timestamp
         self._monotonic = monotonic
+        self._taken = taken or {}
 
     # ---- values ----
 
@@ -92,6 +122,13 @@ class Sample(MetricAttributes, Mapping[str, Value]):
         detail = self._values[self._number(name)].detail
         return _detail_text(detail) if detail else None
 
+    def age(self, name: str) -> float:
+        """Seconds between the reading of this metric and the sample's own time: a Monitor reads the slow and static
+        tiers less often than the rest. 0.0 when it was read with the sample.
+        """
+        self._number(name)
+        return max(0.0, self._monotonic - self._taken.get(metrics.get(name).tier, self._monotonic))
+
     def _number(self, name: str) -> int:
         try:
             return self._numbers[name]
@@ -116,7 +153,8 @@ class Sample(MetricAttributes, Mapping[str, Value]):
     def state(self) -> str:
         """Of the device: "ok", "asleep", "stale", "gone", "denied" or "failed".
 
-        One reading that is gone, stale or asleep says it of the device; otherwise one that is ok makes it ok.
+        One reading that is gone or asleep says it of the device; otherwise one that is ok makes it ok. Stale are then
+        all that might have come.
         """
         statuses = {self._values[number].status for number in self._numbers.values()}
         return next((STATUSES[state][0] for state in _STATES if state in statuses), "ok")
@@ -135,15 +173,20 @@ class Sample(MetricAttributes, Mapping[str, Value]):
         """{name: value}, a copy."""
         return dict(self)
 
-    def updated(self, values: CData, tiers: int) -> tuple[CData, int]:
-        """For snapshots: the values of some tiers together with those of the other tiers in this sample."""
-        if not self._tiers & ~tiers:
-            return values, tiers
+    def updated(self, later: Sample) -> Sample:
+        """For snapshots: a sample of some tiers, with the other tiers from this one."""
+        if not self._tiers & ~later._tiers:
+            return later
         merged = ffi.new("dtk_value[]", metrics.COUNT)
         ffi.memmove(merged, self._values, ffi.sizeof(merged))
-        for number in _numbers(tiers).values():
-            merged[number] = values[number]
-        return merged, self._tiers | tiers
+        for number in _numbers(later._tiers).values():
+            merged[number] = later._values[number]
+        newer = max(self, later, key=lambda sample: sample._monotonic)
+        taken = {
+            tier: self._taken.get(tier, self._monotonic) for tier, bit in metrics.TIERS.items() if bit & self._tiers
+        }
+        taken |= {tier: later._monotonic for tier, bit in metrics.TIERS.items() if bit & later._tiers}
+        return Sample(merged, self._tiers | later._tiers, self._bdf, newer._timestamp, newer._monotonic, taken)
 
     def __repr__(self) -> str:
         known = sum(reading is not None for reading in self.values())
@@ -151,7 +194,7 @@ class Sample(MetricAttributes, Mapping[str, Value]):
 
     def __reduce__(self) -> tuple[object, ...]:
         raw = bytes(ffi.buffer(self._values))
-        return _unpickle, (raw, self._tiers, self._bdf, self._timestamp, self._monotonic)
+        return _unpickle, (raw, self._tiers, self._bdf, self._timestamp, self._monotonic, dict(self._taken))
 
 
 def _bit_name(number: int, bit: int) -> str:
@@ -183,10 +226,15 @@ def _detail_text(detail: int) -> str:
     if _is_unknown_table(detail):
         revision = detail - lib.DTK_DETAIL_TABLE_UNKNOWN
         return f"gpu_metrics has revision {revision >> 8}.{revision & 0xFF}, which this version of dtk does not know"
+    if detail >= lib.DTK_DETAIL_RSMI:
+        status = detail - lib.DTK_DETAIL_RSMI
+        return f"the vendor's library: {_RSMI.get(status, 'error')} ({status})"
     return _DETAILS.get(detail) or os.strerror(detail)
 
 
-def _unpickle(raw: bytes, tiers: int, bdf: str, timestamp: float, monotonic: float) -> Sample:
+def _unpickle(
+    raw: bytes, tiers: int, bdf: str, timestamp: float, monotonic: float, taken: Mapping[str, float] | None = None
+) -> Sample:
     values = ffi.new("dtk_value[]", metrics.COUNT)
     ffi.memmove(values, raw, min(len(raw), ffi.sizeof(values)))
-    return Sample(values, tiers, bdf, timestamp, monotonic)
+    return Sample(values, tiers, bdf, timestamp, monotonic, taken)

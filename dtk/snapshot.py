@@ -10,6 +10,7 @@ from . import metrics, reader
 from ._native import ffi, lib
 from .errors import Error, LibraryError, Timeout, from_status
 from .identity import Identity, strings
+from .library import ABORTED, VendorLibrary, library_record, library_warnings, resolve_backend
 from .metrics import text
 from .reader import Crash, Reader
 from .records import ECCBlock, ecc_blocks
@@ -71,10 +72,23 @@ class Snapshot:
     devices: those that were asked for, by index. cards: the physical cards of these; a whole card is the same Reading
     in both. probe: what there is instead, when the machine has no device at all, else None.
     processes: what uses the devices, when that was asked for; None also when it was not known by the deadline, which is
-    a warning then. warnings: (code, text) of what was odd although there are values.
+    a warning then. backend: "kernel", "auto" or "rsmi", as it was asked for. library: what became of the vendor's
+    library, None when it was not needed. warnings: (code, text) of what was odd although there are values.
     """
 
-    __slots__ = ("cards", "devices", "monotonic", "probe", "processes", "root", "system", "timestamp", "warnings")
+    __slots__ = (
+        "backend",
+        "cards",
+        "devices",
+        "library",
+        "monotonic",
+        "probe",
+        "processes",
+        "root",
+        "system",
+        "timestamp",
+        "warnings",
+    )
 
     def __init__(
         self,
@@ -87,6 +101,8 @@ class Snapshot:
         timestamp: float,
         monotonic: float,
         warnings: Iterable[tuple[str, str]] = (),
+        backend: str = "kernel",
+        library: VendorLibrary | None = None,
     ) -> None:
         self.root = root
         self.system = system
@@ -96,6 +112,8 @@ class Snapshot:
         self.processes = processes
         self.timestamp = timestamp
         self.monotonic = monotonic
+        self.backend = backend
+        self.library = library
         readings = dict.fromkeys((*self.cards, *self.devices))
         odd = (warning for reading in readings for warning in reading.sample.warnings)
         self.warnings = (*warnings, *dict.fromkeys(odd))
@@ -127,9 +145,12 @@ class Slot:
 class Assembly:
     """What one reader told so far."""
 
-    def __init__(self, root: str, origin: str) -> None:
+    def __init__(self, root: str, origin: str, backend: str = "kernel", aborted: VendorLibrary | None = None) -> None:
         self.root = root
         self.origin = origin
+        self.backend = backend
+        self.library = aborted  # what became of the vendor's library, as far as it is known
+        self.log = ""  # what that printed
         self.system: SystemInfo | None = None
         self.probe: Probe | None = None
         self.slots: dict[int, Slot] = {}
@@ -161,6 +182,8 @@ class Assembly:
         elif kind == reader.FIRMWARE:
             rows = _structs("dtk_firmware", payload)
             self.slots[slot].firmware = dict(sorted((text(row.name), text(row.version)) for row in rows))
+        elif kind == reader.LIBRARY:
+            self.library = library_record(_struct("dtk_rsmi", payload))
         elif kind == reader.TICK:
             self._take_tick(tick, payload)
         elif kind == reader.PROCESSES:
@@ -202,10 +225,9 @@ class Assembly:
         if count != metrics.COUNT or len(payload) != _SAMPLE.size + ffi.sizeof(values):
             raise ValueError
         ffi.memmove(values, payload[_SAMPLE.size :], ffi.sizeof(values))
-        if slot.sample:
-            values, tiers = slot.sample.updated(values, tiers)
-        slot.sample = Sample(values, tiers, text(slot.info.bdf), timestamp, monotonic)
-        slot.tick = tick
+        sample = Sample(values, tiers, text(slot.info.bdf), timestamp, monotonic)
+        slot.sample = slot.sample.updated(sample) if slot.sample else sample
+        slot.tick = max(slot.tick, tick)  # what the library adds may be late
         slot.asked = 0.0
 
     def _take_processes(self, payload: bytes) -> None:
@@ -262,7 +284,28 @@ class Assembly:
         cards = [readings[number] for number, slot in self.slots.items() if slot.card == number]
         devices.sort(key=lambda reading: reading.index or 0)
         table, warnings = self._table(devices, deadline, monotonic)
-        return Snapshot(self.root, self.system, devices, cards, self.probe, table, now, monotonic, warnings)
+        library = self.library and self.library._replace(log=self.log or self.library.log)
+        late = any(_is_late(reading) for reading in readings.values())
+        warnings += library_warnings(library, self.backend, late)
+        return Snapshot(
+            self.root,
+            self.system,
+            devices,
+            cards,
+            self.probe,
+            table,
+            now,
+            monotonic,
+            warnings,
+            self.backend if self.system.live else "kernel",  # the library knows no other machine
+            library,
+        )
+
+    def after_crash(self) -> VendorLibrary | None:
+        """The vendor's library, when the reader ended in it; None when it did not have it, or is known to have."""
+        if self.library is None or self.library.status == ABORTED:
+            return None
+        return self.library._replace(status=ABORTED, log=self.log or None)
 
     def _table(
         self, devices: list[Reading], deadline: float, now: float
@@ -288,12 +331,18 @@ def take_snapshot(
     slow: bool = False,
     processes: bool | str = False,
     deadline: float = 1.0,
+    backend: str | None = None,
+    library: Sequence[str] | None = None,
 ) -> Snapshot:
     """One look at a machine, which takes no longer than `deadline` seconds whatever a card does.
 
     root: as for System. devices: keys as for System.match(), none of them for all devices; one device costs one
     card's reads. static, fast, slow: as for Device.sample(). processes: True or "kfd" for those that compute, "all"
     also for those that draw, which takes a look at every process. A machine without cards gives no devices.
+    backend: "kernel" for files alone; "auto" asks the vendor's library for what a Hygon card does not tell there;
+    "rsmi" asks it alone; None is $DTK_SMI_BACKEND, else "auto". It is asked in a process of its own: when it ends that,
+    its readings are "failed", and when it hangs, "stale". library: names of the metrics for which it may be asked, None
+    for all: when the files have them, it is not even loaded.
     Raises DeviceNotFound, InvalidArgument and PermissionDenied as System and System.match() do; LibraryError when
     dtk-reader cannot run; Timeout when not even the cards were known by the deadline.
     """
@@ -302,19 +351,36 @@ def take_snapshot(
     if not tiers:
         raise from_status(lib.DTK_INVALID_ARGUMENT, "take_snapshot", None, "ask for at least one tier")
     keys = check_keys(devices)
+    backend, numbers = resolve_backend(backend, "auto"), library_numbers(library)
     check_seconds(deadline=deadline)
     begin = time.monotonic()
     without: list[str] = []
+    aborted: VendorLibrary | None = None
     crashes = 0
     while True:
-        assembly = Assembly(path, origin)
+        assembly = Assembly(path, origin, backend, aborted)
         # The search for cards may use up the deadline: what was found then gets a little more.
-        end = begin + deadline + (0.2 if without else 0)
+        end = begin + deadline + (0.2 if without or aborted else 0)
         patience = deadline * (0.15 if without else 0.35)
         try:
-            with Reader(path, tiers, devices=keys, without=without, processes=scan_flags(processes)) as process:
-                _listen(process, assembly, end, patience)
+            with Reader(
+                path,
+                tiers,
+                devices=keys,
+                without=without,
+                processes=scan_flags(processes),
+                backend=backend,
+                library=numbers,
+                aborted=aborted is not None,
+            ) as process:
+                try:
+                    _listen(process, assembly, end, patience)
+                finally:
+                    assembly.log = process.log()
         except Crash as crash:
+            if (ended := assembly.after_crash()) is not None:
+                aborted = ended
+                continue
             crashes += 1
             if crashes > 1:
                 raise crashed(crash) from crash
@@ -358,6 +424,11 @@ def scan_flags(processes: bool | str) -> int:
     return int(lib.DTK_SCAN_KFD | lib.DTK_SCAN_FDINFO) if processes == "all" else int(lib.DTK_SCAN_KFD)
 
 
+def library_numbers(names: Sequence[str] | None) -> list[int] | None:
+    """Numbers of metrics. Raises KeyError as dtk.metrics.get() does."""
+    return None if names is None else [metrics.get(name).number for name in names]
+
+
 def check_seconds(**seconds: float) -> None:
     """Refuse what is no time: InvalidArgument names it."""
     for name, value in seconds.items():
@@ -378,6 +449,11 @@ def stale_sample(tiers: int, bdf: str, timestamp: float, monotonic: float) -> Sa
     for value in values:
         value.status = lib.DTK_STALE
     return Sample(values, tiers, bdf, timestamp, monotonic)
+
+
+def _is_late(reading: Reading) -> bool:
+    """It has values, and among them some that the vendor's library did not give by the deadline."""
+    return reading.state != "stale" and any(reading.sample.reason(name) == "stale" for name in reading.sample)
 
 
 def _struct(name: str, payload: bytes) -> CData:

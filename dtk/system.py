@@ -10,6 +10,7 @@ from ._record import Record
 from .device import Device
 from .errors import Error, from_status
 from .identity import Identity
+from .library import FLAGS, VendorLibrary, environment, library_record, resolve_backend
 from .metrics import text
 
 TYPE_CHECKING = False
@@ -82,25 +83,33 @@ class System:
 
     root: a directory that looks like "/", so that it holds sys/. None is $DTK_SMI_ROOT, or "/" where that is not set.
     DTK_SMI_DEBUG=1 in the environment prints to stderr where an error was swallowed.
+    backend: "kernel" reads files alone. "auto" asks the vendor's librocm_smi64 for what a Hygon card does not tell
+    there, "rsmi" asks it alone: both load it into this process, with the first sample that needs it, where it may hang,
+    print, or end the process; take_snapshot() and Monitor ask it in a process of its own. None is $DTK_SMI_BACKEND,
+    else "kernel".
 
     A machine without cards is no error. Raises InvalidArgument when there is no such directory or it holds no sys/,
-    PermissionDenied when it may not be entered.
+    PermissionDenied when it may not be entered, NotSupported when backend is "rsmi" and root is not "/": the library
+    reads this machine.
 
     May be used from several threads, and on after a fork. It closes when it and its devices are no longer used, or by
     close() or a with statement.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None = None, *, backend: str | None = None) -> None:
+        self.backend = resolve_backend(backend, "kernel")  #: "kernel", "auto" or "rsmi".
         self.root, origin = resolve_root(root)  #: The root directory, absolute.
         self._handle: CData | None = None
         self._locks: dict[tuple[int, str], LockType] = {}
         self._identities: dict[CData, CData] = {}
 
         opened = ffi.new("dtk_system **")
-        status = lib.dtk_open(os.fsencode(self.root), lib.DTK_OPEN_DEBUG if is_debugging() else 0, opened)
+        flags = FLAGS[self.backend] | (lib.DTK_OPEN_DEBUG if is_debugging() else 0)
+        status = lib.dtk_open(os.fsencode(self.root), flags, opened)
         if status < 0:
             raise root_error(status, self.root, origin)
         self._handle = ffi.gc(opened[0], lib.dtk_close)
+        lib.dtk_rsmi_environment(self._handle, environment())
 
     def close(self) -> None:
         """Give the files back. Calls that other threads are in are let finish; later ones raise Error."""
@@ -223,6 +232,19 @@ class System:
         if status < 0:
             raise from_status(status, "info", self.root)
         return system_info(info)
+
+    @property
+    def library(self) -> VendorLibrary | None:
+        """What became of the vendor's library, which this loads if nothing has needed it so far. None when the backend
+        is "kernel" or the root is not "/".
+        """
+        about = ffi.new("dtk_rsmi *")
+        status = lib.dtk_rsmi_get(self.handle(), about, ffi.sizeof("dtk_rsmi"))
+        if status == -lib.DTK_UNSUPPORTED:
+            return None
+        if status < 0:
+            raise from_status(status, "library", self.root)
+        return library_record(about)
 
     def probe(self) -> Probe:
         """Look around, to explain why there are no cards: PCI devices, modules, device nodes. Opens no device."""
@@ -365,6 +387,9 @@ def root_error(status: int, root: str, origin: str) -> Error:
     """The error of a root that dtk_open() refused."""
     if status == -lib.DTK_NOT_FOUND:  # a directory, where the status means a device
         return from_status(lib.DTK_INVALID_ARGUMENT, "open", root, _root_hint(origin), "there is no such directory")
+    if status == -lib.DTK_UNSUPPORTED:
+        hint = 'backend="kernel" or DTK_SMI_BACKEND=kernel reads the files'
+        return from_status(status, "open", root, hint, "the vendor's library reads this machine only")
     message = "it has no sys/ directory" if status == -lib.DTK_INVALID_ARGUMENT else None
     hint = "ulimit -a shows what this process may have" if status == -lib.DTK_NO_MEMORY else _root_hint(origin)
     return from_status(status, "open", root, hint, message)

@@ -19,7 +19,7 @@ from dtk.attributes import MetricAttributes
 HERE = Path(__file__).parent
 METRICS = dtk.metrics.all()
 PYTHON_TYPES = {"f64": "float", "i64": "int", "u64": "int", "bits": "tuple[str, ...]"}
-UNITS = {"%", "B", "C", "W", "J", "MHz", "mV", "GT/s", "rpm", ""}
+UNITS = {"%", "B", "C", "W", "J", "MHz", "mV", "GT/s", "rpm", "B/s", ""}
 
 
 def names(metric: dtk.Metric) -> str:

@@ -28,6 +28,7 @@ UNITS = {
     "LANES": "lanes",
     "COUNT": "count",
     "BITMASK": "bits",
+    "BYTES_PER_SECOND": "B/s",
 }
 PYTHON_TYPES = {"F64": "float", "I64": "int", "U64": "int", "BITS": "tuple[str, ...]"}
 
@@ -192,7 +193,7 @@ says which of them the cards of a machine have, and how nvidia\-smi calls them.
 
 def manual(_: str) -> str:
     """man/dtk-metrics.7."""
-    files = dict(SOURCE.findall((NATIVE / "sources.def").read_text()))
+    files = dict(SOURCE.findall((NATIVE / "sources.def").read_text() + (NATIVE / "rsmi.def").read_text()))
     rows = {row.name: row for row in metrics()}
     groups = GROUP.split((NATIVE / "metrics.def").read_text())[1:]  # a title, its rows, a title, its rows …
     lines = [

@@ -45,18 +45,19 @@ def run(args: argparse.Namespace) -> Exit:
 
 def _table(args: argparse.Namespace) -> Exit:
     from dtk_cli import table
+    from dtk_cli.cells import BASIC
 
     def show(snapshot: dtk.Snapshot, turn: int | None) -> str:
         screen = Screen(sys.stdout)
         return page(table.lines(snapshot, screen) if snapshot.devices else [], screen, turn)
 
-    return each(args, show, says_simulated=True, processes=True)
+    return each(args, show, says_simulated=True, processes=True, library=BASIC)
 
 
 def _listing(args: argparse.Namespace) -> Exit:
     from dtk_cli import listing
 
-    snapshot = take(args, fast=False)
+    snapshot = take(args, fast=False, library=())
     write(listing.render(snapshot, Screen(sys.stdout)))
     code = verdict(snapshot)
     mention(snapshot)

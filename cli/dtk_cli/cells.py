@@ -16,6 +16,10 @@ BUSY_PERCENT = 10
 FULL_PERCENT = 95
 WARM_MARGIN = 10  # °C below critical
 
+# What every card should tell: for these the vendor's library is asked where a driver's files lack one. For the rest it
+# takes too long.
+BASIC = ("utilization_gpu", "memory_total", "memory_used", "temperature_edge", "power_draw", "power_limit")
+
 HEAT = ("temp_", "vrhot", "prochot")  # how the throttle bits begin that tell of heat; the others of power and current
 
 # What a table says for a value that is missing, by reason.

@@ -27,6 +27,8 @@ def document(snapshot: dtk.Snapshot, *, verbose: bool = False, notes: Iterable[t
         "hostname": system.hostname,
         "simulated": system.simulated,
         "driver": dict(system.drivers),
+        "backend": snapshot.backend,
+        "library": snapshot.library._asdict() if snapshot.library else None,
         "cards": [_card(card, verbose) for card in snapshot.cards],
         "devices": [_device(device, verbose) for device in snapshot.devices],
         "processes": None if snapshot.processes is None else [process(entry) for entry in snapshot.processes.processes],
@@ -97,4 +99,6 @@ def _values(reading: dtk.Reading, verbose: bool) -> dict[str, Any]:
     }
     if verbose:
         values["sources"] = {name: sample.source(name) for name in sample if sample[name] is not None}
+        values["details"] = {name: detail for name in sample if (detail := sample.detail(name))}
+        values["ages"] = {name: round(age, 3) for name in sample if (age := sample.age(name)) > 0}
     return values

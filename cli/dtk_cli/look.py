@@ -5,7 +5,7 @@ card that hangs cannot keep from ending.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import dtk
 from dtk_cli.exit import PRECEDENCE, Exit
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         fast: bool
         slow: bool
         processes: bool | str
+        library: Sequence[str] | None
 
 
 Show = Callable[[dtk.Snapshot, "int | None"], str]
@@ -77,6 +78,7 @@ def _looks(args: argparse.Namespace, tiers: Tiers) -> Iterator[tuple[int | None,
         slow=tiers.get("slow", False),
         slow_interval=max(5.0, interval),
         processes=tiers.get("processes", False),
+        library=tiers.get("library"),
     ) as monitor:
         for turn, snapshot in enumerate(monitor):
             yield turn, snapshot
@@ -85,11 +87,16 @@ def _looks(args: argparse.Namespace, tiers: Tiers) -> Iterator[tuple[int | None,
 
 
 def verdict(snapshot: dtk.Snapshot, notes: list[tuple[str, str]] | None = None, told: set[str] | None = None) -> Exit:
-    """The exit status of a look: there is no device, a card is late, or all is well.
+    """The exit status of a look: the library that was asked for does not serve, there is no device, a card is late, or
+    all is well.
 
     stderr is told why, but for what is in `told` by now; a note of it is added to `notes`.
     """
-    if not snapshot.devices:
+    library = snapshot.library
+    if snapshot.backend == "rsmi" and library and library.status not in ("ok", "stale"):
+        code, kind = Exit.LIBRARY, ""  # a warning of the snapshot is the note
+        lines = [text for about, text in snapshot.warnings if about.startswith("library_")]
+    elif not snapshot.devices:
         from dtk_cli import no_cards
 
         code, lines = no_cards.explain(snapshot)
@@ -97,7 +104,7 @@ def verdict(snapshot: dtk.Snapshot, notes: list[tuple[str, str]] | None = None, 
     elif snapshot.stale:
         late = dict.fromkeys(reading.bdf for reading in snapshot.stale)
         code, lines, kind = Exit.DEADLINE, [f"no answer by the deadline: {', '.join(late)}"], "stale"
-    elif any(kind == "processes_stale" for kind, _ in snapshot.warnings):
+    elif any(kind in ("processes_stale", "library_stale") for kind, _ in snapshot.warnings):
         return Exit.DEADLINE  # the warning says why
     else:
         return Exit.OK
@@ -105,7 +112,7 @@ def verdict(snapshot: dtk.Snapshot, notes: list[tuple[str, str]] | None = None, 
         complain(*lines)
     if told is not None:
         told.add(lines[0])
-    if notes is not None:
+    if notes is not None and kind:
         notes.append((kind, lines[0]))
     return code
 

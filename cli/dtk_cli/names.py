@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import dtk
 from dtk_cli.exit import Exit, Stop
@@ -139,6 +139,13 @@ def all_fields() -> dict[str, Field]:
         lambda device: device.sample.reason(gpu_temperature(device.sample)),
     )
     return fields | {metric.name: _metric(metric) for metric in dtk.metrics.all()}
+
+
+def metrics_of(fields: Iterable[str]) -> list[str]:
+    """The metrics among fields of `query`."""
+    names = {metric.name for metric in dtk.metrics.all()}
+    found = {"temperature_edge" if field == "temperature_gpu" else field for field in fields}
+    return sorted(found & names)
 
 
 def find(names: list[str]) -> list[tuple[str, Field]]:

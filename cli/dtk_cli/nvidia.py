@@ -9,6 +9,7 @@ import sys
 import dtk
 from dtk_cli.exit import Exit, Stop
 from dtk_cli.look import each
+from dtk_cli.names import metrics_of
 from dtk_cli.nvidia_names import ALIASES, QUESTIONS, Question
 from dtk_cli.options import Parser, add_machine, count, keys, seconds
 from dtk_cli.output import write
@@ -60,14 +61,15 @@ def run(args: argparse.Namespace) -> Exit:
         return "".join(Screen(sys.stdout).text(", ".join(row)) + "\n" for row in rows)
 
     tiers = {tier for question in questions for tier in question.tiers}
-    return each(args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers)
+    library = metrics_of(question.ours for question in questions)
+    return each(args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers, library=library)
 
 
 def _devices(args: argparse.Namespace) -> Question:
     """How many devices there are, also of those that were not asked for."""
     if not args.keys:
         return QUESTIONS["count"]
-    number = len(dtk.take_snapshot(args.root, deadline=args.deadline, fast=False).devices)
+    number = len(dtk.take_snapshot(args.root, deadline=args.deadline, fast=False, library=()).devices)
     return Question(lambda *_: str(number))
 
 

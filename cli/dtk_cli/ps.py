@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> Exit:
     if args.format == "json" and is_loop(args):
         raise Stop(Exit.USAGE, "--format json goes without -l", "--format csv repeats")
     show = VIEWS[args.format](args.user)
-    return each(args, show, processes="all")
+    return each(args, show, processes="all", library=())
 
 
 class View:

@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> Exit:
         raise Stop(Exit.USAGE, "a list has no end in a loop", "--format ndjson prints an object a line")
     show = {"table": _table, "csv": _csv, "json": _json, "ndjson": _json_lines}[args.format](columns, args)
     tiers = {field.tier for _, field in columns}
-    return each(args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers)
+    library = names.metrics_of(field.name for _, field in columns)
+    return each(args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers, library=library)
 
 
 def split_fields(words: list[str]) -> list[str]:

@@ -33,9 +33,15 @@
 #define DTK_DETAIL_IMPLAUSIBLE ...
 #define DTK_DETAIL_TABLE_DAMAGED ...
 #define DTK_DETAIL_TABLE_UNKNOWN ...
+#define DTK_DETAIL_LIBRARY_ABORTED ...
+#define DTK_DETAIL_LIBRARY_MISSING ...
+#define DTK_DETAIL_LIBRARY_NO_CARD ...
+#define DTK_DETAIL_RSMI ...
 
 #define DTK_OPEN_DEBUG ...
 #define DTK_OPEN_NO_OPENAT2 ...
+#define DTK_OPEN_AUTO ...
+#define DTK_OPEN_RSMI ...
 
 #define DTK_SCAN_KFD ...
 #define DTK_SCAN_FDINFO ...
@@ -133,6 +139,34 @@ typedef struct dtk_probe {
 } dtk_probe;
 
 int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size);
+
+typedef const char *dtk_environment(const char *name);
+
+typedef struct dtk_rsmi_file {
+    char path[512];
+    char origin[64];
+    int32_t found;
+} dtk_rsmi_file;
+
+int dtk_rsmi_find(dtk_environment *environment, int index, dtk_rsmi_file *ret, size_t size);
+
+int dtk_rsmi_environment(dtk_system *system, dtk_environment *environment);
+
+const char *dtk_rsmi_abi_name(int abi);
+
+typedef struct dtk_rsmi {
+    int32_t status;
+    int32_t abi;
+    int32_t code;
+    int32_t devices;
+    int32_t matched;
+    char path[512];
+    char origin[64];
+    char version[64];
+    char message[512];
+} dtk_rsmi;
+
+int dtk_rsmi_get(dtk_system *system, dtk_rsmi *ret, size_t size);
 
 typedef struct dtk_info {
     int32_t index;
@@ -239,3 +273,6 @@ int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret, size_t
 
 int dtk_tracker_processes(const dtk_tracker *tracker, dtk_process *ret, size_t size, size_t count);
 int dtk_tracker_usages(const dtk_tracker *tracker, dtk_usage *ret, size_t size, size_t count);
+
+/* The C library's, to be passed on. */
+extern char *getenv(const char *name);

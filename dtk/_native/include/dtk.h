@@ -7,6 +7,7 @@
  *    never 0 or a sentinel: look at `status` first.
  *  - Structs may grow at the end. The caller passes the size it was compiled with and gets that much filled.
  *  - The library keeps no global state, reads no environment variable, writes nothing, and never wakes a sleeping card.
+ *    What that is worth once the vendor's library is in the process is said there.
  *    It opens only regular files below the root, never /dev/kfd, and none of the files that act when they are read.
  *  - Direct calls may block for as long as the kernel does when a card is sick.
  *  - Threads: any number may use one system, one call a device (and its card) at a time. dtk_rescan() waits for the
@@ -157,7 +158,16 @@ enum dtk_metric {
     DTK_METRIC_THROTTLE_CORE_THERMAL_RESIDENCY = 71,   /* count: APU: ticks throttled by the CPU cores' temperature. */
     DTK_METRIC_THROTTLE_GFX_THERMAL_RESIDENCY = 72,    /* count: APU: ticks throttled by the graphics core's temperature. */
     DTK_METRIC_THROTTLE_SOC_THERMAL_RESIDENCY = 73,    /* count: APU: ticks throttled by the SoC's temperature. */
-    DTK_METRIC_COUNT = 74
+    DTK_METRIC_UTILIZATION_CU = 74,                    /* %: Share of the compute units that hold a wave at this instant. */
+    DTK_METRIC_UTILIZATION_GPU_WINDOW = 75,            /* %: Share of a window in which any compute unit was busy. */
+    DTK_METRIC_UTILIZATION_CU_WINDOW = 76,             /* %: Share of the compute units that were busy, mean over a window. */
+    DTK_METRIC_UTILIZATION_WAVE_WINDOW = 77,           /* %: Waves in flight as a share of those that fit, mean over a window. */
+    DTK_METRIC_UTILIZATION_DECODER = 78,               /* %: Share of a window in which the video decoder was busy. */
+    DTK_METRIC_MEMORY_READ_BANDWIDTH = 79,             /* B/s: What the card reads from its memory. */
+    DTK_METRIC_MEMORY_WRITE_BANDWIDTH = 80,            /* B/s: What the card writes to its memory. */
+    DTK_METRIC_LINK_RECEIVE_BANDWIDTH = 81,            /* B/s: What comes in over the links to other cards (HyLink), all links together. */
+    DTK_METRIC_LINK_SEND_BANDWIDTH = 82,               /* B/s: What goes out over the links to other cards (HyLink), all links together. */
+    DTK_METRIC_COUNT = 83
 };
 /* clang-format on */
 /* generated from metrics.def: end */
@@ -178,7 +188,7 @@ typedef struct dtk_metric_info {
     int32_t kind;       /* enum dtk_kind */
     int32_t tier;       /* enum dtk_tier */
     const char *name;   /* "power_draw" */
-    const char *unit;   /* "W", "%", "B", "C", "J", "MHz", "mV", "GT/s", "rpm", "" for counts, lanes and bits */
+    const char *unit;   /* "W", "%", "B", "C", "J", "MHz", "mV", "GT/s", "rpm", "B/s", "" for counts, lanes and bits */
     const char *window; /* what the value covers in time; "" for the static tier */
     const char *family; /* exporter family without the dtk_device_ prefix */
     const char *label;  /* exporter label and its value, "" if there is none */
@@ -215,11 +225,15 @@ typedef struct dtk_value {
 
 /* Details that are no errno. */
 enum dtk_detail {
-    DTK_DETAIL_MALFORMED = 0x10000,     /* text that is no number, or too long, or empty */
-    DTK_DETAIL_IMPLAUSIBLE = 0x10001,   /* a number that cannot be true, such as 2112 degrees */
-    DTK_DETAIL_TABLE_DAMAGED = 0x10002, /* gpu_metrics is short or inconsistent; other sources were used */
+    DTK_DETAIL_MALFORMED = 0x10000,       /* text that is no number, or too long, or empty */
+    DTK_DETAIL_IMPLAUSIBLE = 0x10001,     /* a number that cannot be true, such as 2112 degrees */
+    DTK_DETAIL_TABLE_DAMAGED = 0x10002,   /* gpu_metrics is short or inconsistent; other sources were used */
+    DTK_DETAIL_LIBRARY_ABORTED = 0x10003, /* the vendor's library ended the process that asked it */
+    DTK_DETAIL_LIBRARY_MISSING = 0x10004, /* it was not found or did not start: dtk_rsmi_get() says why */
+    DTK_DETAIL_LIBRARY_NO_CARD = 0x10005, /* it does not list this card */
     DTK_DETAIL_TABLE_UNKNOWN =
-        0x20000, /* + (format << 8 | content): a gpu_metrics revision this library does not know */
+        0x20000,               /* + (format << 8 | content): a gpu_metrics revision this library does not know */
+    DTK_DETAIL_RSMI = 0x30000, /* + the rsmi_status_t that a function of the vendor's library returned */
 };
 
 /* ---- Systems ---- */
@@ -230,11 +244,15 @@ typedef struct dtk_device dtk_device;
 /* Flags of dtk_open(). */
 #define DTK_OPEN_DEBUG 0x1ULL      /* print file:line of every swallowed error to stderr */
 #define DTK_OPEN_NO_OPENAT2 0x2ULL /* walk paths by hand, as on kernels before 5.6 */
+#define DTK_OPEN_AUTO 0x4ULL       /* ask the vendor's library for what a Hygon card does not tell in files */
+#define DTK_OPEN_RSMI 0x8ULL       /* ask it alone; the cards are still found in files */
 
 /* Open a machine and enumerate its cards. `root` is a directory that looks like "/": it holds sys/ and perhaps proc/;
  * NULL is "/", this machine. Nothing outside the root is read, whatever its links say.
  * A machine without cards is no error: the count is 0 and dtk_system_probe() says what is there.
  * Errors: INVALID_ARGUMENT the root has no sys/ directory, or an unknown flag; NOT_FOUND there is no such directory;
+ * UNSUPPORTED DTK_OPEN_RSMI with a root other than "/": the library reads this machine (with DTK_OPEN_AUTO it is not
+ * asked then);
  * DENIED it may not be entered, or what would show cards in it; NO_MEMORY, also of descriptors; FAILED anything else the kernel said. */
 DTK_API int dtk_open(const char *root, uint64_t flags, dtk_system **ret);
 
@@ -296,6 +314,64 @@ typedef struct dtk_probe {
 
 /* Look around: PCI devices, modules, device nodes. Reads several small files for each PCI function. */
 DTK_API int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size);
+
+/* ---- The vendor's library, librocm_smi64 of AMD or Hygon ---- */
+
+/* A system that was opened with DTK_OPEN_AUTO or DTK_OPEN_RSMI loads it into this process with the first sample that
+ * needs it. What that means: it may hang, print to stdout and stderr, end the process, leave files in /dev/shm and take
+ * a lock there that other processes wait for; and it may not share a process with libamd_smi, which is refused. Programs
+ * that must not suffer this use dtk-reader, as the Python package does. The library is never linked, and it stays in the
+ * process when the system is closed.
+ * Readings have the same units and statuses from either source; dtk_metric_source() names the function asked. */
+
+/* Looks a variable up; getenv() fits. libdtk itself reads no environment. */
+typedef const char *dtk_environment(const char *name);
+
+typedef struct dtk_rsmi_file {
+    char path[512];  /* a file; a name without / for the linker */
+    char origin[64]; /* the variable or directory it came from, "the linker's path" */
+    int32_t found;   /* 1 there is such a file; 0 not, though a variable names it; -1 the linker knows */
+} dtk_rsmi_file;
+
+/* The index-th file that may be the library, in the order they are tried; NOT_FOUND past the last. Loads none.
+ * $DTK_SMI_ROCM_SMI_LIB (a file or its directory); $ROCM_SMI_LIB_PATH, $HYHAL_PATH/lib, /opt/hyhal/lib,
+ * /usr/local/hyhal/lib; $DTKROOT and then /opt/dtk: .hyhal/lib, .hyhal/rocm_smi/lib, rocm_smi/lib, lib; $ROCM_PATH and
+ * then /opt/rocm: lib, lib64, rocm_smi/lib; /opt/rocm-VERSION/lib, the highest version first; the linker's path. In each the
+ * plain name, else the highest version. Variables only with an `environment`, which may be NULL.
+ * Errors: INVALID_ARGUMENT; NOT_FOUND. */
+DTK_API int dtk_rsmi_find(dtk_environment *environment, int index, dtk_rsmi_file *ret, size_t size);
+
+/* Let the search of this system respect variables. Before its first sample. */
+DTK_API int dtk_rsmi_environment(dtk_system *system, dtk_environment *environment);
+
+/* Generations of the ABI, told apart by the functions there are. */
+enum dtk_rsmi_abi {
+    DTK_RSMI_AMD_5 = 1,     /* ROCm before 6.0 */
+    DTK_RSMI_AMD_6 = 2,     /* ROCm 6.0 to 6.4.0 */
+    DTK_RSMI_AMD_7 = 3,     /* ROCm 6.4.1 and later */
+    DTK_RSMI_HYGON_6_2 = 4, /* Hygon's driver up to 6.2 */
+    DTK_RSMI_HYGON_6_3 = 5, /* Hygon's driver from 6.3 on */
+};
+
+/* "amd-5", "amd-6", "amd-7", "hygon-6.2", "hygon-6.3"; NULL when there is no such number. */
+DTK_API const char *dtk_rsmi_abi_name(int abi);
+
+typedef struct dtk_rsmi {
+    int32_t status;  /* enum dtk_status: OK it runs; NOT_FOUND there is none; LIBRARY it did not start; STALE dtk-reader
+                          is loading it */
+    int32_t abi;     /* enum dtk_rsmi_abi; 0 not known */
+    int32_t code;    /* what rsmi_init() returned */
+    int32_t devices; /* how many it lists */
+    int32_t matched; /* how many of our cards are among them */
+    char path[512];  /* of the file, links resolved */
+    char origin[64]; /* as dtk_rsmi_file.origin */
+    char version[64];  /* "5.0.0"; of Hygon's "7.6.0-0.6" */
+    char message[512]; /* what went wrong, also with a file that was tried before this one; "" nothing */
+} dtk_rsmi;
+
+/* What became of the library of a system; loads it if that was not yet done. `size` is sizeof(dtk_rsmi).
+ * Errors: INVALID_ARGUMENT; UNSUPPORTED the system was opened without it, or its root is not "/"; NO_MEMORY. */
+DTK_API int dtk_rsmi_get(dtk_system *system, dtk_rsmi *ret, size_t size);
 
 /* ---- Devices ---- */
 

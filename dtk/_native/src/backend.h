@@ -14,6 +14,8 @@
 /* Labelled hwmon channels that sources.def names. */
 enum channel { CHANNEL_EDGE, CHANNEL_JUNCTION, CHANNEL_MEMORY, CHANNEL_CORE, CHANNEL_VDDGFX, CHANNEL_COUNT };
 
+enum { VENDOR_AMD = 0x1002, VENDOR_HYGON = 0x1d94 };
+
 enum { READ_MAX = 65536 }; /* the cap on every file: gpu_metrics may grow, the rest is far smaller */
 
 struct dtk_device {
@@ -33,12 +35,13 @@ struct dtk_device {
     uint64_t node_memory;     /* local_mem_size, for old kernels; 0 unknown */
     uint64_t node_clock_max;  /* max_engine_clk_fcompute in MHz; 0 unknown */
 
-    char hwmon[32];                 /* below the PCI directory; "" while none was found */
-    uint8_t channel[CHANNEL_COUNT]; /* 1 + number of the channel with that label; 0 none */
-    bool opened[SOURCE_COUNT];      /* the file was there last time: open it without a look first */
-    bool opened_status;             /* the same of power/runtime_status */
-    uint64_t memory_total;          /* what derived values need, as last read; 0 not yet */
+    char hwmon[32];                   /* below the PCI directory; "" while none was found */
+    uint8_t channel[CHANNEL_COUNT];   /* 1 + number of the channel with that label; 0 none */
+    bool opened[SOURCE_KERNEL_COUNT]; /* the file was there last time: open it without a look first */
+    bool opened_status;               /* the same of power/runtime_status */
+    uint64_t memory_total;            /* what derived values need, as last read; 0 not yet */
     uint64_t pwm_max;
+    int rsmi;              /* the vendor library's number of a card; negative: it does not list it */
     char buffer[READ_MAX]; /* one call a device at a time, so one is enough */
 };
 
@@ -58,8 +61,15 @@ struct enumeration {
     int without_count;
 };
 
+struct rsmi;
+
 struct dtk_system {
     struct root root;
+    uint64_t backend; /* DTK_OPEN_AUTO, DTK_OPEN_RSMI, or 0 for the kernel's files alone */
+    dtk_environment *environment;
+    struct rsmi *rsmi;         /* the vendor's library, once it was needed; also when there is none */
+    pthread_mutex_t rsmi_lock; /* while that is found out */
+    bool rsmi_aborted;         /* dtk-reader: it has ended an earlier process */
     struct enumeration enumeration;
     pthread_rwlock_t lock; /* see system_lock() */
     atomic_int pid;        /* the process that made the lock; 0 while a forked child makes its own */
@@ -85,20 +95,25 @@ struct sample {
     struct gpu_metrics table;
 };
 
-/* A backend finds devices and reads sources. The kernel's is the only one so far. */
-struct backend {
-    const char *name;
-    /* Fill `ret` with the cards and devices of a machine; 0 or a negative status. */
-    int (*enumerate)(struct dtk_system *system, struct inventory *ret);
-    /* Before the sources of a device that is awake are read: find its hwmon channels. */
-    void (*prepare)(struct dtk_device *device);
-    /* Read one source. May fill other sources of the sample that come with it. */
-    void (*read)(struct sample *sample, enum source source);
-};
-extern const struct backend backend_kernel;
+/* backend_kernel.c, backend_rsmi.c: read one source. May fill others of the sample that come with it. */
+void kernel_read(struct sample *sample, enum source source);
+void rsmi_read(struct sample *sample, enum source source);
 
 /* A source's reading, read at most once a sample. */
 const struct reading *sample_read(struct sample *sample, enum source source);
+
+/* dtk_device_sample() in two parts, for dtk-reader, where the second may hang without harm to the first. The library's
+ * part goes on from what the kernel's gave, and asks for what library_is_wanted() there. */
+enum sample_part { PART_KERNEL = 1, PART_LIBRARY = 2, PART_BOTH = 3 };
+int sample_part(struct dtk_device *device, uint32_t tiers, enum sample_part part, dtk_value *values, size_t count);
+bool library_is_wanted(const struct dtk_device *device, int metric, const dtk_value *value);
+
+bool rsmi_is_missing(const struct dtk_system *system);
+/* rsmi_load.c: find and start the vendor's library, unless that was done. NULL when there is no memory. */
+struct rsmi *rsmi_of(struct dtk_system *system);
+/* Number the cards as it does, again after they changed. */
+void rsmi_number_cards(struct dtk_system *system);
+void rsmi_close(struct dtk_system *system);
 
 /* device.c: dtk_open() with the hooks of dtk-reader. */
 int system_open(const char *root, uint64_t flags, const struct enumeration *enumeration, struct dtk_system **ret);

@@ -12,7 +12,7 @@ static const struct {
     int argument;
     double divisor;
     const char *name;
-} sources[SOURCE_COUNT] = {
+} sources[SOURCE_KERNEL_COUNT] = {
 #define SOURCE(id, place, name, argument, divisor) [SOURCE_##id] = {place, argument, divisor, name},
 #include "sources.def"
 #undef SOURCE
@@ -365,7 +365,7 @@ static struct reading read_fan_speed(struct sample *sample)
 
 /* ---- The backend ---- */
 
-static void kernel_read(struct sample *sample, enum source source)
+void kernel_read(struct sample *sample, enum source source)
 {
     struct dtk_device *device = sample->device;
     const char *name = sources[source].name;
@@ -420,10 +420,3 @@ static void kernel_read(struct sample *sample, enum source source)
         break;
     }
 }
-
-const struct backend backend_kernel = {
-    .name = "kernel",
-    .enumerate = kernel_enumerate,
-    .prepare = hwmon_prepare,
-    .read = kernel_read,
-};

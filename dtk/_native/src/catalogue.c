@@ -9,12 +9,14 @@
 /* The rows of metrics.def name sources without a prefix. */
 enum {
 #define SOURCE(id, place, name, argument, divisor) id = SOURCE_##id,
+#include "rsmi.def"
 #include "sources.def"
 #undef SOURCE
 };
 
 static const char *const source_names[SOURCE_COUNT] = {
 #define SOURCE(id, place, name, argument, divisor) [SOURCE_##id] = name,
+#include "rsmi.def"
 #include "sources.def"
 #undef SOURCE
 };
@@ -31,6 +33,7 @@ static const char *const source_names[SOURCE_COUNT] = {
 #define TEXT_LANES ""
 #define TEXT_COUNT ""
 #define TEXT_BITMASK ""
+#define TEXT_BYTES_PER_SECOND "B/s"
 
 #define LIST(...) {__VA_ARGS__}
 

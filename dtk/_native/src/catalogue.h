@@ -1,4 +1,4 @@
-/* metrics.def and sources.def as tables. */
+/* metrics.def, sources.def and rsmi.def as tables. */
 #ifndef DTK_CATALOGUE_H
 #define DTK_CATALOGUE_H
 
@@ -8,6 +8,8 @@ enum source {
     SOURCE_NONE,
 #define SOURCE(id, place, name, argument, divisor) SOURCE_##id,
 #include "sources.def"
+    SOURCE_KERNEL_COUNT, /* what follows is asked of the vendor's library */
+#include "rsmi.def"
 #undef SOURCE
     SOURCE_COUNT
 };
@@ -24,10 +26,11 @@ enum unit {
     UNIT_GIGATRANSFERS,
     UNIT_LANES,
     UNIT_COUNT,
-    UNIT_BITMASK
+    UNIT_BITMASK,
+    UNIT_BYTES_PER_SECOND
 };
 
-enum { METRIC_SOURCES_MAX = 4 };
+enum { METRIC_SOURCES_MAX = 6 };
 
 struct metric {
     dtk_metric_info info;

@@ -19,7 +19,7 @@ struct dtk_device *device_new(struct dtk_system *system)
         return NULL;
     device->system = system;
     device->card = device;
-    device->directory = -1;
+    device->directory = device->rsmi = -1;
     device->id.index = device->id.card = device->id.partition = device->id.numa_node = -1;
     device->id.drm_card = device->id.drm_render = device->id.kfd_node = device->id.hip_index = -1;
     device->id.gpu_id = -1;
@@ -146,16 +146,18 @@ int dtk_open(const char *root, uint64_t flags, dtk_system **ret)
 
 int system_open(const char *root, uint64_t flags, const struct enumeration *enumeration, struct dtk_system **ret)
 {
+    const uint64_t backends = DTK_OPEN_AUTO | DTK_OPEN_RSMI;
     struct dtk_system *system;
     struct stat live, own = {0};
     int status;
 
-    if (!ret || flags & ~(DTK_OPEN_DEBUG | DTK_OPEN_NO_OPENAT2))
+    if (!ret || flags & ~(DTK_OPEN_DEBUG | DTK_OPEN_NO_OPENAT2 | backends) || (flags & backends) == backends)
         return -DTK_INVALID_ARGUMENT;
     system = calloc(1, sizeof *system);
     if (!system)
         return -DTK_NO_MEMORY;
     lock_init(system);
+    pthread_mutex_init(&system->rsmi_lock, NULL);
     atomic_init(&system->pid, getpid());
     errno = 0;
     system->enumeration = *enumeration;
@@ -171,7 +173,10 @@ int system_open(const char *root, uint64_t flags, const struct enumeration *enum
     } else {
         system->root.live = stat("/", &live) == 0 && fstat(system->root.fd, &own) == 0 && live.st_ino == own.st_ino &&
                             live.st_dev == own.st_dev;
-        status = backend_kernel.enumerate(system, &system->now);
+        /* The library reads this machine, whatever the root. */
+        system->backend = system->root.live ? flags & backends : 0;
+        status =
+            flags & DTK_OPEN_RSMI && !system->root.live ? -DTK_UNSUPPORTED : kernel_enumerate(system, &system->now);
     }
     if (status != 0) {
         dtk_close(system);
@@ -185,6 +190,7 @@ void dtk_close(dtk_system *system)
 {
     if (!system)
         return;
+    rsmi_close(system);
     inventory_free(&system->now);
     for (int i = 0; i < system->former.count; i++)
         device_free(system->former.at[i]);
@@ -192,6 +198,7 @@ void dtk_close(dtk_system *system)
     if (system->root.fd >= 0)
         close(system->root.fd);
     pthread_rwlock_destroy(&system->lock);
+    pthread_mutex_destroy(&system->rsmi_lock);
     free(system);
 }
 

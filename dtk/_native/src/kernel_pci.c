@@ -20,7 +20,7 @@ bool is_known_driver(const char *name)
 
 bool is_card_vendor(uint64_t vendor)
 {
-    return vendor == 0x1002 || vendor == 0x1d94;
+    return vendor == VENDOR_AMD || vendor == VENDOR_HYGON;
 }
 
 /* Display controllers, processing accelerators, co-processors: Hygon's K100 and BW are the last of these. */
@@ -141,7 +141,7 @@ static struct dtk_device *add_pci_card(struct scan *scan, const char *path, cons
     if (!card->left_out && card->directory >= 0)
         read_pci_ids(scan, card, &pci_class);
     if (card->id.vendor_id < 0 && is_known_driver(card->id.driver))
-        card->id.vendor_id = strncmp(card->id.driver, "hy", 2) == 0 ? 0x1d94 : 0x1002;
+        card->id.vendor_id = strncmp(card->id.driver, "hy", 2) == 0 ? VENDOR_HYGON : VENDOR_AMD;
     if (card->directory >= 0 && fstat(card->directory, &card->stat) != 0)
         memset(&card->stat, 0, sizeof card->stat);
     /* The driver tells a card from a bridge; the class only rules out what says that it is something else. */

@@ -107,10 +107,10 @@ void name_of_card(const struct root *root, const dtk_info *id, char *ret, size_t
         if (search_list(root, public_lists[i], &search))
             return;
     if (id->arch[0])
-        snprintf(ret, size, "%s %s", id->vendor_id == 0x1d94 ? "Hygon" : "AMD", id->arch);
+        snprintf(ret, size, "%s %s", id->vendor_id == VENDOR_HYGON ? "Hygon" : "AMD", id->arch);
     else if (id->device_id < 0)
-        snprintf(ret, size, "%s card", id->vendor_id == 0x1d94 ? "Hygon" : "AMD");
+        snprintf(ret, size, "%s card", id->vendor_id == VENDOR_HYGON ? "Hygon" : "AMD");
     else
-        snprintf(ret, size, "%s %04x:%04x", id->vendor_id == 0x1d94 ? "Hygon" : "AMD", (unsigned)id->vendor_id & 0xffff,
-                 (unsigned)id->device_id & 0xffff);
+        snprintf(ret, size, "%s %04x:%04x", id->vendor_id == VENDOR_HYGON ? "Hygon" : "AMD",
+                 (unsigned)id->vendor_id & 0xffff, (unsigned)id->device_id & 0xffff);
 }

@@ -1,7 +1,7 @@
 /* dtk-reader: reads cards for a program that must not hang. A thread for each card; see reader.h for what it writes.
  *
  *   dtk-reader --root DIR --tiers N [--interval MS [--slow N EVERY]] [--device KEY]... [--without BDF]...
- *              [--processes FLAGS] [--debug]
+ *              [--processes FLAGS] [--auto | --rsmi] [--library METRICS] [--library-aborted] [--debug]
  *
  * Without --interval it reads once. It ends when its standard input does: whoever started it is gone. */
 #include <dirent.h>
@@ -13,14 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "backend.h"
-#include "reader.h"
+#include "work.h"
 
-enum { CARDS_MAX = 1024, KEYS_MAX = 4096 };
+enum { KEYS_MAX = 4096 };
 
 struct options {
     const char *root;
@@ -33,25 +31,10 @@ struct options {
     int without_count;
     uint32_t processes; /* DTK_SCAN_*, 0 none */
     uint64_t flags;
-};
-
-/* A card, and those of its partitions that were asked for; or the processes. Its thread holds it while `asked`. */
-struct card {
-    struct dtk_device *device; /* NULL: the processes */
-    dtk_tracker *tracker;
-    struct dtk_device *partitions[64];
-    int slot, partition_count;
-    bool asked;
-    uint64_t tick;
-    uint32_t tiers;
-    pthread_cond_t wake;
+    bool library_aborted;
 };
 
 static struct options options;
-static struct card cards[CARDS_MAX];
-static int card_count;
-static int answered; /* an eventfd, written when a card has answered */
-static pthread_mutex_t ask_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Frames ---- */
 
@@ -66,115 +49,6 @@ static void send_error(int status, const char *key)
 static void touching(const char *name)
 {
     frame_send(FRAME_TOUCHING, -1, 0, name, strlen(name), NULL, 0);
-}
-
-static double seconds(clockid_t clock)
-{
-    struct timespec now;
-
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-/* ---- Cards, each in its thread ---- */
-
-/* What belongs to the slow tier and is no metric: errors by block, versions of the firmware. */
-static void read_details(struct dtk_device *device, int slot, uint64_t tick)
-{
-    enum { ROOM = 64 };
-    dtk_ecc_block blocks[ROOM];
-    dtk_firmware firmware[ROOM];
-    int count = dtk_device_ecc(device, blocks, sizeof blocks[0], ROOM);
-
-    if (count > 0)
-        frame_send(FRAME_ECC, slot, tick, blocks, (size_t)(count < ROOM ? count : ROOM) * sizeof blocks[0], NULL, 0);
-    count = dtk_device_firmware(device, firmware, sizeof firmware[0], ROOM);
-    if (count > 0)
-        frame_send(FRAME_FIRMWARE, slot, tick, firmware, (size_t)(count < ROOM ? count : ROOM) * sizeof firmware[0],
-                   NULL, 0);
-}
-
-static void read_device(struct dtk_device *device, int slot, const struct card *card)
-{
-    struct frame_sample head = {.tiers = card->tiers, .count = DTK_METRIC_COUNT};
-    dtk_value values[DTK_METRIC_COUNT];
-    dtk_info info;
-
-    memset(values, 0, sizeof values);
-    head.time = seconds(CLOCK_REALTIME);
-    head.monotonic = seconds(CLOCK_MONOTONIC);
-    if (card->tiers & DTK_TIER_STATIC && dtk_device_info(device, &info, sizeof info) == 0)
-        frame_send(FRAME_INFO, slot, card->tick, &info, sizeof info, NULL, 0);
-    if (card->tiers & DTK_TIER_SLOW)
-        read_details(device, slot, card->tick);
-    if (dtk_device_sample(device, card->tiers, values, DTK_METRIC_COUNT) == 0)
-        frame_send(FRAME_SAMPLE, slot, card->tick, &head, sizeof head, values, sizeof values);
-}
-
-/* Processes and what they use, as one frame; nothing when there is no memory for it. */
-static void read_processes(const struct card *card)
-{
-    size_t processes_size, size;
-    dtk_scan scan;
-    char *rows;
-
-    if (dtk_tracker_scan(card->tracker, options.processes, &scan, sizeof scan) != 0)
-        return;
-    processes_size = (size_t)scan.processes * sizeof(dtk_process);
-    size = processes_size + (size_t)scan.usages * sizeof(dtk_usage);
-    rows = malloc(size + 1);
-    if (!rows)
-        return;
-    dtk_tracker_processes(card->tracker, (dtk_process *)rows, sizeof(dtk_process), (size_t)scan.processes);
-    dtk_tracker_usages(card->tracker, (dtk_usage *)(rows + processes_size), sizeof(dtk_usage), (size_t)scan.usages);
-    frame_send(FRAME_PROCESSES, PROCESSES_SLOT, card->tick, &scan, sizeof scan, rows, size);
-    free(rows);
-}
-
-static void read_card(const struct card *card)
-{
-    if (!card->device) {
-        read_processes(card);
-        return;
-    }
-    read_device(card->device, card->slot, card);
-    for (int i = 0; i < card->partition_count; i++)
-        read_device(card->partitions[i], card->slot + 1 + i, card);
-}
-
-static void *serve(void *context)
-{
-    struct card *card = context;
-
-    pthread_mutex_lock(&ask_lock);
-    for (;;) {
-        const uint64_t one = 1;
-
-        while (!card->asked)
-            pthread_cond_wait(&card->wake, &ask_lock);
-        pthread_mutex_unlock(&ask_lock);
-        read_card(card);
-        pthread_mutex_lock(&ask_lock);
-        card->asked = false;
-        if (write(answered, &one, sizeof one) < 0)
-            _exit(1);
-    }
-    return NULL;
-}
-
-static int start_thread(struct card *card)
-{
-    pthread_attr_t attributes;
-    pthread_t thread;
-    int error;
-
-    pthread_cond_init(&card->wake, NULL);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 512 * 1024);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = pthread_create(&thread, &attributes, serve, card);
-    pthread_attr_destroy(&attributes);
-    return error;
 }
 
 /* ---- Which devices ---- */
@@ -225,35 +99,41 @@ static int select_devices(struct dtk_system *system, bool *selected)
 /* Slots are numbered card by card, its partitions behind it. */
 static void add_card(struct dtk_system *system, struct dtk_device *device, const bool *selected, int *slot)
 {
-    struct card *card = &cards[card_count];
+    struct dtk_device *partitions[PARTITIONS_READ_MAX];
     bool wanted = device->id.index >= 0 && selected[device->id.index];
+    struct card *card;
+    int count = 0;
 
-    *card = (struct card){.device = device, .slot = *slot};
-    for (int i = 0; i < system->now.devices.count && card->partition_count < 64; i++) {
+    for (int i = 0; i < system->now.devices.count && count < PARTITIONS_READ_MAX; i++) {
         struct dtk_device *partition = system->now.devices.at[i];
 
         if (partition != device && partition->card == device && selected[i])
-            card->partitions[card->partition_count++] = partition;
+            partitions[count++] = partition;
     }
-    if ((!wanted && card->partition_count == 0) || card_count == CARDS_MAX - 1)
+    card = wanted || count > 0 ? work_add(device, *slot) : NULL;
+    if (!card)
         return;
+    memcpy(card->partitions, partitions, (size_t)count * sizeof partitions[0]);
+    card->partition_count = count;
     send_device(system, device, *slot, *slot, wanted);
-    for (int i = 0; i < card->partition_count; i++)
-        send_device(system, card->partitions[i], *slot + 1 + i, *slot, true);
-    *slot += 1 + card->partition_count;
-    card_count++;
+    for (int i = 0; i < count; i++)
+        send_device(system, partitions[i], *slot + 1 + i, *slot, true);
+    *slot += 1 + count;
 }
 
 static int add_processes(struct dtk_system *system)
 {
-    struct card *card = &cards[card_count];
-    int status;
+    struct card *card = work_add(NULL, PROCESSES_SLOT);
 
-    *card = (struct card){.slot = PROCESSES_SLOT};
-    status = dtk_tracker_open(system, &card->tracker);
-    if (status == 0)
-        card_count++;
-    return status;
+    if (!card)
+        return 0;
+    card->scan = options.processes;
+    return dtk_tracker_open(system, &card->tracker);
+}
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
 }
 
 /* The machine, from HELLO to READY. */
@@ -263,7 +143,7 @@ static int introduce(struct dtk_system **ret)
     struct frame_hello hello = {DTK_API_VERSION,       DTK_METRIC_COUNT,        sizeof(dtk_value),
                                 sizeof(dtk_info),      sizeof(dtk_system_info), sizeof(dtk_probe),
                                 sizeof(dtk_scan),      sizeof(dtk_process),     sizeof(dtk_usage),
-                                sizeof(dtk_ecc_block), sizeof(dtk_firmware)};
+                                sizeof(dtk_ecc_block), sizeof(dtk_firmware),    sizeof(dtk_rsmi)};
     dtk_system_info info;
     dtk_probe probe;
     struct dtk_system *system;
@@ -276,6 +156,8 @@ static int introduce(struct dtk_system **ret)
         send_error(status, "");
         return status;
     }
+    dtk_rsmi_environment(system, environment);
+    system->rsmi_aborted = options.library_aborted;
     dtk_system_info_get(system, &info, sizeof info);
     frame_send(FRAME_SYSTEM, -1, 0, &info, sizeof info, NULL, 0);
     if (system->now.devices.count == 0) {
@@ -287,7 +169,7 @@ static int introduce(struct dtk_system **ret)
     for (int i = 0; status == 0 && i < system->now.cards.count; i++)
         add_card(system, system->now.cards.at[i], selected, &slot);
     free(selected);
-    if (status == 0 && options.processes && card_count > 0)
+    if (status == 0 && options.processes && work.count > 0)
         status = add_processes(system);
     if (status == 0)
         frame_send(FRAME_READY, -1, 0, NULL, 0, NULL, 0);
@@ -297,44 +179,12 @@ static int introduce(struct dtk_system **ret)
 
 /* ---- Ticks ---- */
 
-/* Ask every card that is not still busy with an earlier tick, and is not left out. */
-static void ask_cards(uint64_t tick, uint32_t tiers)
+static void ask(uint64_t tick, uint32_t tiers)
 {
-    struct frame_tick head = {.monotonic = seconds(CLOCK_MONOTONIC), .tiers = tiers};
-    int32_t slots[CARDS_MAX];
-
-    pthread_mutex_lock(&ask_lock);
-    for (int i = 0; i < card_count; i++)
-        if (!cards[i].asked && !(cards[i].device && cards[i].device->left_out))
-            slots[head.count++] = i;
-    pthread_mutex_unlock(&ask_lock);
-
-    int32_t numbers[CARDS_MAX];
-
-    for (int i = 0; i < head.count; i++)
-        numbers[i] = cards[slots[i]].slot;
-    frame_send(FRAME_TICK, -1, tick, &head, sizeof head, numbers, (size_t)head.count * sizeof numbers[0]);
-    pthread_mutex_lock(&ask_lock);
-    for (int i = 0; i < head.count; i++) {
-        struct card *card = &cards[slots[i]];
-
-        card->tick = tick;
-        card->tiers = tiers;
-        card->asked = true;
-        pthread_cond_signal(&card->wake);
-    }
-    pthread_mutex_unlock(&ask_lock);
-}
-
-static bool have_answered(uint64_t tick)
-{
-    bool all = true;
-
-    pthread_mutex_lock(&ask_lock);
-    for (int i = 0; i < card_count; i++)
-        all = all && !(cards[i].asked && cards[i].tick == tick);
-    pthread_mutex_unlock(&ask_lock);
-    return all;
+    if (work_ask(tick, tiers) == 0)
+        return;
+    send_error(-DTK_NO_MEMORY, "");
+    _exit(1);
 }
 
 /* A number that changes when cards come, leave, or leave and come back. */
@@ -360,10 +210,11 @@ static uint64_t fingerprint(const struct dtk_system *system)
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         root_list(&system->root, system->root.fd, lists[i], add_name, &sum);
-    for (int i = 0; i < card_count; i++) {
+    for (int i = 0; i < work.count; i++) {
+        const struct dtk_device *device = work.cards[i].device;
         struct stat st;
 
-        if (cards[i].device && fstatat(system->root.fd, cards[i].device->path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        if (device && fstatat(system->root.fd, device->path, &st, AT_SYMLINK_NOFOLLOW) == 0)
             sum += (uint64_t)st.st_ino * (uint64_t)(2 * i + 3);
     }
     return sum;
@@ -373,7 +224,7 @@ static uint64_t fingerprint(const struct dtk_system *system)
  * started us. Returns true when a card has answered. */
 static bool wait_for_cards(int64_t until)
 {
-    struct pollfd polled[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = answered, .events = POLLIN}};
+    struct pollfd polled[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = work.answered, .events = POLLIN}};
     int64_t now = (int64_t)(seconds(CLOCK_MONOTONIC) * 1000);
     uint64_t count;
     char byte;
@@ -382,13 +233,13 @@ static bool wait_for_cards(int64_t until)
         _exit(1);
     if (polled[0].revents && read(STDIN_FILENO, &byte, 1) <= 0)
         _exit(0);
-    return polled[1].revents && read(answered, &count, sizeof count) > 0;
+    return polled[1].revents && read(work.answered, &count, sizeof count) > 0;
 }
 
 static void run_once(void)
 {
-    ask_cards(1, options.tiers);
-    while (!have_answered(1))
+    ask(1, options.tiers);
+    while (!work_is_done(1))
         wait_for_cards(-1);
     frame_send(FRAME_DONE, -1, 1, NULL, 0, NULL, 0);
 }
@@ -403,10 +254,10 @@ static void run(const struct dtk_system *system)
         bool slow = options.slow_every > 0 && (tick - 1) % (uint64_t)options.slow_every == 0, done = false;
         int64_t now;
 
-        ask_cards(tick, options.tiers | (slow ? options.slow_tiers : 0));
+        ask(tick, options.tiers | (slow ? options.slow_tiers : 0));
         next += options.interval_ms;
         do {
-            if (!done && have_answered(tick)) {
+            if (!done && work_is_done(tick)) {
                 done = true;
                 frame_send(FRAME_DONE, -1, tick, NULL, 0, NULL, 0);
             }
@@ -424,16 +275,44 @@ static void run(const struct dtk_system *system)
 
 /* ---- Start ---- */
 
+static bool parse_flag(const char *name)
+{
+    static const struct {
+        const char *name;
+        uint64_t flag;
+    } flags[] = {{"--debug", DTK_OPEN_DEBUG}, {"--auto", DTK_OPEN_AUTO}, {"--rsmi", DTK_OPEN_RSMI}};
+
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        if (strcmp(name, flags[i].name) == 0) {
+            options.flags |= flags[i].flag;
+            return true;
+        }
+    if (strcmp(name, "--library-aborted") == 0)
+        return options.library_aborted = true;
+    return false;
+}
+
+/* "3,28": numbers of metrics; "all". */
+static void parse_metrics(const char *text)
+{
+    for (int i = 0; i < DTK_METRIC_COUNT; i++)
+        work.library[i] = strcmp(text, "all") == 0;
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        int number = atoi(at);
+
+        if (*at >= '0' && *at <= '9' && number >= 0 && number < DTK_METRIC_COUNT)
+            work.library[number] = true;
+    }
+}
+
 static int parse_options(int argc, char **argv)
 {
     options.root = "/";
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
 
-        if (strcmp(name, "--debug") == 0) {
-            options.flags |= DTK_OPEN_DEBUG;
+        if (parse_flag(name))
             continue;
-        }
         if (!value)
             return -1;
         i++;
@@ -441,6 +320,8 @@ static int parse_options(int argc, char **argv)
             options.root = value;
         else if (strcmp(name, "--tiers") == 0)
             options.tiers = (uint32_t)atoi(value);
+        else if (strcmp(name, "--library") == 0)
+            parse_metrics(value);
         else if (strcmp(name, "--processes") == 0)
             options.processes = (uint32_t)atoi(value);
         else if (strcmp(name, "--interval") == 0)
@@ -479,20 +360,16 @@ int main(int argc, char **argv)
     struct dtk_system *system = NULL;
 
     close_inherited();
+    frame_open();
     signal(SIGINT, SIG_IGN); /* Ctrl-C is for the program that started us */
     signal(SIGPIPE, SIG_IGN);
     if (parse_options(argc, argv) != 0) {
         fprintf(stderr, "dtk-reader is started by dtk; see reader.c\n");
         return 2;
     }
-    answered = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (answered < 0 || introduce(&system) != 0)
+    work_init();
+    if (introduce(&system) != 0)
         return 1;
-    for (int i = 0; i < card_count; i++)
-        if (start_thread(&cards[i]) != 0) {
-            send_error(-DTK_NO_MEMORY, "");
-            return 1;
-        }
     if (options.interval_ms > 0)
         run(system);
     else

@@ -5,15 +5,16 @@
  *
  * First HELLO; while cards are looked for, TOUCHING; then SYSTEM, a DEVICE for each device and card, and READY, or
  * ERROR and the end. Then for each tick TICK, INFO and SAMPLE from the cards as they answer, and DONE when all that were
- * asked in the tick have; processes, where they are wanted, are asked like a card. A card that hangs is not asked again before it answers. CHANGED, and the end, when cards came
- * or left. */
+ * asked in the tick have; processes, where they are wanted, are asked like a card. What the vendor's library is asked for
+ * is STALE in the SAMPLE of the card's files, and told by a second SAMPLE of the same tick. A card that hangs, or a
+ * library, is not asked again before it answers. CHANGED, and the end, when cards came or left. */
 #ifndef DTK_READER_H
 #define DTK_READER_H
 
 #include "dtk.h"
 
 #define FRAME_MAGIC 0x524b5444u /* "DTKR" */
-enum { FRAME_VERSION = 1, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2 };
+enum { FRAME_VERSION = 2, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2 };
 
 enum frame_kind {
     FRAME_HELLO = 1,      /* struct frame_hello */
@@ -30,6 +31,7 @@ enum frame_kind {
     FRAME_CHANGED = 12,   /* nothing: cards came or left */
     FRAME_ECC = 14,       /* dtk_ecc_blocks of the slot, with the slow tier */
     FRAME_FIRMWARE = 15,  /* dtk_firmwares of the slot, with the slow tier */
+    FRAME_LIBRARY = 16,   /* dtk_rsmi: STALE before the vendor's library is loaded, and what came of it */
     FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
 };
 
@@ -43,7 +45,7 @@ struct frame {
 
 struct frame_hello {
     uint32_t api_version, metric_count, value_size, info_size, system_info_size, probe_size;
-    uint32_t scan_size, process_size, usage_size, ecc_size, firmware_size;
+    uint32_t scan_size, process_size, usage_size, ecc_size, firmware_size, rsmi_size;
 };
 
 struct frame_device {
@@ -70,6 +72,9 @@ struct frame_sample {
     uint32_t tiers;
     int32_t count; /* of the dtk_values that follow */
 };
+
+/* Take the standard output for frames, and leave /dev/null in its place: a vendor's library may print. */
+void frame_open(void);
 
 /* Write a frame, whole, from any thread; its payload is `head` and then `rest`. Ends the process when nobody reads. */
 void frame_send(enum frame_kind kind, int slot, uint64_t tick, const void *head, size_t head_size, const void *rest,

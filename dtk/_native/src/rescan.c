@@ -116,7 +116,7 @@ static int rescan(struct dtk_system *system)
     struct pairs pairs = {.at = calloc((size_t)known + 1, sizeof *pairs.at)};
 
     if (status == 0)
-        status = pairs.at ? backend_kernel.enumerate(system, &fresh) : -DTK_NO_MEMORY;
+        status = pairs.at ? kernel_enumerate(system, &fresh) : -DTK_NO_MEMORY;
     if (status != 0) {
         inventory_free(&fresh);
         free(pairs.at);
@@ -134,6 +134,7 @@ static int rescan(struct dtk_system *system)
     free(former.devices.at);
     free(former.cards.at);
     free(pairs.at);
+    rsmi_number_cards(system);
     return 0;
 }
 

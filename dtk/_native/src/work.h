@@ -1,0 +1,59 @@
+/* What the threads of dtk-reader do: a card each, and beside it what may hang by itself. */
+#ifndef DTK_WORK_H
+#define DTK_WORK_H
+
+#include "backend.h"
+#include "reader.h"
+
+enum { CARDS_MAX = 1024, PARTITIONS_READ_MAX = 64 };
+
+enum duty {
+    DUTY_CARD,         /* the files of a card and its partitions */
+    DUTY_LIBRARY,      /* what the vendor's library is to add to that */
+    DUTY_LIBRARY_SLOW, /* its calls that take their time */
+    DUTY_PROCESSES
+};
+
+/* A thread, from when it is first asked. It has what it works on for itself while `asked`. */
+struct job {
+    enum duty duty;
+    struct card *card;
+    bool started, asked;
+    uint64_t tick;
+    uint32_t tiers;
+    pthread_cond_t wake;
+};
+
+/* A card, and those of its partitions that were asked for; or the processes. */
+struct card {
+    struct dtk_device *device; /* NULL: the processes */
+    struct dtk_device *partitions[PARTITIONS_READ_MAX];
+    dtk_tracker *tracker;
+    uint32_t scan; /* DTK_SCAN_* */
+    int slot, partition_count;
+    struct job main, library, slow;
+    pthread_mutex_t lock;               /* of what follows */
+    struct frame_sample head;           /* of the last sample of the files */
+    dtk_value values[DTK_METRIC_COUNT]; /* as the files gave them last */
+    bool wanted[DTK_METRIC_COUNT];      /* of the library: see library_is_wanted() */
+};
+
+struct work {
+    struct card cards[CARDS_MAX];
+    int count;
+    int answered;                   /* an eventfd, written when a job is done */
+    bool library[DTK_METRIC_COUNT]; /* metrics for which the library may be asked */
+};
+extern struct work work;
+
+void work_init(void);
+/* A card, or with NULL the processes, to be filled in; NULL when there are too many. */
+struct card *work_add(struct dtk_device *device, int slot);
+
+/* Ask every card that is not still busy with an earlier tick, and is not left out. -1 when a thread does not start. */
+int work_ask(uint64_t tick, uint32_t tiers);
+bool work_is_done(uint64_t tick);
+
+double seconds(clockid_t clock);
+
+#endif

@@ -1,0 +1,500 @@
+"""The vendor's library as a source of readings: one stand-in an ABI generation, what it says, and how it fails.
+
+tests/test_witness.py asks the real one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rig
+import standin
+from smi import SMI, document, environment, smi
+from standin import Standin, errors, expected, raw
+
+import dtk
+
+HYGON = ("HYGON62", "HYGON63")
+NEW = ("AMD6", "AMD7", "HYGON63")
+ABI = {"AMD5": "amd-5", "AMD6": "amd-6", "AMD7": "amd-7", "HYGON62": "hygon-6.2", "HYGON63": "hygon-6.3"}
+Look = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def look(machine: Callable[[str], Path], tmp_path: Path) -> Look:
+    """The document that dtk-smi prints with a stand-in, and its exit status beside."""
+
+    def take(library: Standin, *arguments: str, name: str = "k100_ai-2s", **variables: str) -> dict[str, Any]:
+        variables = {"DTK_SMI_BACKEND": "rsmi", **variables}
+        began = time.monotonic()
+        done = standin.smi(machine(name), library, "--json", "--verbose", *arguments, **variables)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return {**found, "exit": done.returncode, "stderr": done.stderr, "seconds": time.monotonic() - began}
+
+    return take
+
+
+@pytest.fixture
+def make(machine: Callable[[str], Path], tmp_path: Path) -> Callable[..., Standin]:
+    """A stand-in that lists the cards of the machine of eight K100_AI."""
+
+    def build(generation: str, *lines: str, **options: Any) -> Standin:
+        return standin.for_machine(tmp_path, generation, machine("k100_ai-2s"), *lines, **options)
+
+    return build
+
+
+def fast_and_static(generation: str, device: int) -> dict[str, float | None]:
+    """What a generation says of a device, by metric, in our units."""
+    values: dict[str, float | None] = {
+        name: expected(device, name)
+        for name in (
+            "utilization_gpu utilization_memory memory_total memory_used memory_visible_total memory_visible_used "
+            "memory_gtt_total memory_gtt_used temperature_edge temperature_junction temperature_memory "
+            "temperature_hbm0 temperature_hbm1 temperature_hbm2 temperature_hbm3 temperature_edge_critical "
+            "temperature_edge_emergency temperature_junction_critical temperature_junction_emergency "
+            "temperature_memory_critical temperature_memory_emergency power_average power_limit power_limit_min "
+            "power_limit_max power_limit_default clock_gfx clock_memory clock_soc clock_fabric clock_gfx_max "
+            "clock_memory_max clock_soc_max clock_fabric_max voltage_gfx fan_rpm fan_speed pcie_link_speed "
+            "pcie_link_width pcie_replay_count"
+        ).split()
+    }
+    values["memory_free"] = expected(device, "memory_total") - expected(device, "memory_used")
+    values["energy"] = raw(device, "energy_count") / 2**16
+    new = generation in NEW
+    values["power_draw"] = expected(device, "power_current" if new else "power_average")
+    values["power_current"] = expected(device, "power_socket") if new else None
+    values["utilization_media"] = expected(device, "activity_mm") if new else None
+    for ours, theirs in (("vr_gfx", "vr_gfx"), ("vr_soc", "vr_soc"), ("vr_memory", "vr_mem0")):
+        values[f"temperature_{ours}"] = expected(device, f"temperature_{theirs}") if generation in HYGON else None
+    values["temperature_core"] = expected(device, "temperature_core") if generation == "HYGON63" else None
+    values["utilization_cu"] = expected(device, "cu_usage") if generation == "HYGON63" else None
+    return values
+
+
+# ---- values ----
+
+
+@pytest.mark.parametrize("generation", standin.GENERATIONS)
+def test_every_reading_of_a_generation(make: Callable[..., Standin], look: Look, generation: str) -> None:
+    library = make(generation)
+    found = look(library)
+    assert (found["exit"], found["backend"], found["warnings"]) == (0, "rsmi", [])
+    assert found["library"] | {"version": None} == {
+        "status": "ok",
+        "path": str(library.library),
+        "origin": "DTK_SMI_ROCM_SMI_LIB",
+        "version": None,
+        "abi": ABI[generation],
+        "devices": 8,
+        "matched": 8,
+        "message": None,
+        "log": None,
+    }
+    for device in found["devices"]:
+        values = fast_and_static(generation, device["index"])
+        read = {name: device["metrics"][name] for name in values}
+        assert read == {name: value if value is None else pytest.approx(value) for name, value in values.items()}
+        named = {name for name, source in device["sources"].items() if source.startswith("rsmi_dev_")}
+        assert named == {name for name, value in values.items() if value is not None}
+        assert all(device["reasons"][name] == "unsupported" for name, value in values.items() if value is None)
+
+
+@pytest.mark.parametrize("generation", standin.GENERATIONS)
+def test_the_slow_tier_of_a_generation(
+    make: Callable[..., Standin], machine: Callable[[str], Path], generation: str
+) -> None:
+    names = (
+        "ecc_correctable ecc_uncorrectable ecc_deferred retired_pages pending_pages utilization_gpu_window "
+        "utilization_cu_window utilization_wave_window memory_read_bandwidth memory_write_bandwidth "
+        "link_receive_bandwidth link_send_bandwidth"
+    ).split()
+    query = ["query", ",".join(names), "--format", "json"]
+    done = standin.smi(machine("k100_ai-2s"), make(generation), *query, DTK_SMI_BACKEND="rsmi")
+    assert done.returncode == 0, done.stderr
+    hygon = generation == "HYGON63"
+    for device, row in enumerate(json.loads(done.stdout)):
+        links = raw(device, "xhcl_links")
+        wanted = {
+            "ecc_correctable": errors(device, "correctable"),
+            "ecc_uncorrectable": errors(device, "uncorrectable"),
+            "ecc_deferred": errors(device, "deferred") if hygon else None,
+            "retired_pages": raw(device, "retired_pages"),
+            "pending_pages": raw(device, "pending_pages"),
+            "utilization_gpu_window": expected(device, "hcu_util") if hygon else None,
+            "utilization_cu_window": expected(device, "cu_util") if hygon else None,
+            "utilization_wave_window": expected(device, "wave_util") if hygon else None,
+            "memory_read_bandwidth": raw(device, "df_read") * 1e6 if hygon else None,
+            "memory_write_bandwidth": raw(device, "df_write") * 1e6 if hygon else None,
+            "link_receive_bandwidth": sum(raw(device, "xhcl_received") + 10 * n for n in range(links)) * 1e6
+            if hygon
+            else None,
+            "link_send_bandwidth": sum(raw(device, "xhcl_sent") + 10 * n for n in range(links)) * 1e6
+            if hygon
+            else None,
+        }
+        assert row == {name: None if value is None else pytest.approx(value) for name, value in wanted.items()}
+
+
+def test_windows_are_asked_only_when_they_are_wanted(make: Callable[..., Standin], look: Look) -> None:
+    library = make("HYGON63")
+    look(library)
+    assert not library.calls("rsmi_dev_hcu_util_get")
+    assert not library.calls("rsmi_dev_df_bandwidth_get")
+
+
+def test_windows_of_all_cards_fit_the_deadline(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+    """Eight cards, three windows of 0.25 s each: one after another they would take 6 s."""
+    library = make("HYGON63")
+    query = "utilization_gpu_window,utilization_cu_window,utilization_wave_window"
+    done = standin.smi(machine("k100_ai-2s"), library, "query", query, "--format", "csv", "--noheader")
+    assert done.returncode == 0, done.stderr
+    assert all(all(cell for cell in line.split(",")) for line in done.stdout.splitlines())
+    assert {call.argument for call in library.calls("rsmi_dev_hcu_util_get")} == {250}
+
+
+def test_a_deep_sleep_level_is_counted_like_the_library_does(make: Callable[..., Standin], look: Look) -> None:
+    found = look(make("AMD7", "value deep_sleep * 1"))
+    assert found["devices"][3]["metrics"]["clock_gfx"] == expected(3, "clock_gfx")
+
+
+@pytest.mark.parametrize("generation", ["AMD5", "AMD7"])
+def test_more_levels_than_there_is_room_for(make: Callable[..., Standin], look: Look, generation: str) -> None:
+    found = look(make(generation, "value level * 4294967295"))
+    device = found["devices"][0]
+    assert device["metrics"]["clock_gfx"] is None
+    assert device["reasons"]["clock_gfx"] == "unsupported"
+    assert device["metrics"]["clock_gfx_max"] == expected(0, "clock_gfx_max")
+
+
+def test_cards_are_matched_by_address_not_by_number(machine: Callable[[str], Path], tmp_path: Path, look: Look) -> None:
+    with dtk.System(machine("k100_ai-2s")) as system:
+        addresses = [card.bdf for card in system.cards()]
+    library = standin.make(tmp_path, "HYGON63", list(reversed(addresses[1:])))
+    found = look(library)
+    assert (found["library"]["devices"], found["library"]["matched"]) == (7, 7)
+    for index in range(1, 8):
+        assert found["devices"][index]["metrics"]["fan_rpm"] == expected(7 - index, "fan_rpm")
+    lost = found["devices"][0]
+    assert lost["state"] == "failed"
+    assert lost["details"]["fan_rpm"] == "the vendor's library does not list this card"
+
+
+# ---- auto: the files first ----
+
+
+def test_auto_asks_the_library_for_what_a_hygon_card_lacks(make: Callable[..., Standin], look: Look) -> None:
+    library = make("HYGON63")
+    found = look(library, DTK_SMI_BACKEND="auto")
+    assert (found["exit"], found["library"]["abi"]) == (0, "hygon-6.3")
+    for device in found["devices"]:
+        assert device["metrics"]["utilization_cu"] == expected(device["index"], "cu_usage")
+        assert device["sources"]["utilization_cu"] == "rsmi_dev_cu_usage_get"
+        assert device["sources"]["power_draw"].startswith("hwmon/")
+        assert device["metrics"]["power_draw"] != expected(device["index"], "power_current")
+    assert not library.calls("rsmi_dev_power_get")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("-L",), ("query", "power_draw,memory_used,temperature.gpu"), ("ps",), ("map",)], ids=" ".join
+)
+def test_auto_does_not_load_it_for_what_the_files_have(
+    make: Callable[..., Standin], machine: Callable[[str], Path], arguments: tuple[str, ...]
+) -> None:
+    library = make("HYGON63")
+    done = standin.smi(machine("k100_ai-2s"), library, *arguments)
+    assert done.returncode == 0
+    assert not library.calls()
+
+
+def test_auto_leaves_amd_cards_to_the_files(machine: Callable[[str], Path], tmp_path: Path, look: Look) -> None:
+    library = standin.for_machine(tmp_path, "AMD7", machine("mi210"))
+    found = look(library, name="mi210", DTK_SMI_BACKEND="auto")
+    assert found["library"] is None
+    assert not library.calls()
+
+
+def test_a_reading_that_a_driver_does_not_tell_comes_from_the_library(
+    make: Callable[..., Standin], machine: Callable[[str], Path], look: Look
+) -> None:
+    root = machine("k100_ai-2s")
+    for path in root.glob("sys/devices/pci*/*/gpu_busy_percent"):
+        path.unlink()
+    for path in root.glob("sys/devices/pci*/*/*/gpu_busy_percent"):
+        path.unlink()
+    found = look(make("HYGON62"), DTK_SMI_BACKEND="auto")
+    device = found["devices"][2]
+    assert device["metrics"]["utilization_gpu"] == expected(2, "utilization_gpu")
+    assert device["sources"]["utilization_gpu"] == "rsmi_dev_busy_percent_get"
+
+
+def test_a_recorded_machine_never_meets_the_library(machine: Callable[[str], Path], tmp_path: Path) -> None:
+    root = machine("k100_ai-2s")
+    assert document(root=root)["backend"] == "kernel"
+    done = smi("--json", root=root, DTK_SMI_BACKEND="rsmi")
+    assert done.returncode == 3
+    assert "the vendor's library reads this machine only" in done.stderr
+    assert "DTK_SMI_BACKEND=kernel" in done.stderr
+
+
+def test_a_backend_that_is_none(machine: Callable[[str], Path]) -> None:
+    done = smi("-L", root=machine("k100_ai-2s"), DTK_SMI_BACKEND="nvml")
+    assert done.returncode == 2
+    assert "DTK_SMI_BACKEND" in done.stderr
+    assert '"auto", "kernel" or "rsmi"' in done.stderr
+    with pytest.raises(dtk.InvalidArgument, match="no backend 'nvml'"):
+        dtk.System(machine("k100_ai-2s"), backend="nvml")
+
+
+# ---- what goes wrong ----
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "detail"),
+    [
+        (1, "unsupported", None),
+        (2, "unsupported", None),
+        (3, "failed", "the vendor's library: file error (3)"),
+        (4, "denied", "the vendor's library: no permission (4)"),
+        (6, "failed", "the vendor's library: internal exception (6)"),
+        (9, "unsupported", None),
+        (14, "unsupported", None),
+        (16, "failed", "the vendor's library: busy (16)"),
+        (4294967295, "failed", "the vendor's library: error (65535)"),
+    ],
+)
+def test_statuses_of_calls(
+    make: Callable[..., Standin], look: Look, status: int, reason: str, detail: str | None
+) -> None:
+    found = look(make("HYGON63", f"status rsmi_dev_power_cap_get 2 {status}"), "-d", "2,3")
+    broken, well = found["devices"]
+    assert (broken["metrics"]["power_limit"], broken["reasons"]["power_limit"]) == (None, reason)
+    assert broken["details"].get("power_limit") == detail
+    assert well["metrics"]["power_limit"] == expected(3, "power_limit")
+
+
+def test_a_missing_function_makes_its_readings_unsupported(make: Callable[..., Standin], look: Look) -> None:
+    without = ("rsmi_dev_power_get", "rsmi_dev_cu_usage_get", "rsmi_dev_temp_metric_get", "rsmi_shut_down")
+    found = look(make("HYGON63", without=without))
+    device = found["devices"][1]
+    assert device["metrics"]["power_draw"] == expected(1, "power_average")
+    for name in ("utilization_cu", "temperature_edge", "temperature_core"):
+        assert (device["metrics"][name], device["reasons"][name]) == (None, "unsupported")
+    assert device["metrics"]["fan_rpm"] == expected(1, "fan_rpm")
+
+
+def test_init_that_fails_explains_itself(make: Callable[..., Standin], look: Look) -> None:
+    library = make("HYGON63", "status rsmi_init * 8")
+    found = look(library)
+    assert (found["exit"], found["library"]["status"]) == (12, "library")
+    assert "/dev/shm/rocm_smi*" in found["stderr"]
+    assert "sys/class/kfd" in found["stderr"]
+    assert {device["state"] for device in found["devices"]} == {"failed"}
+    found = look(library, DTK_SMI_BACKEND="auto")
+    assert (found["exit"], found["devices"][0]["state"]) == (0, "ok")
+    assert found["devices"][0]["reasons"]["utilization_cu"] == "failed"
+    assert [warning["code"] for warning in found["warnings"]] == ["library_failed"]
+
+
+@pytest.mark.parametrize("behaviour", ["abort", "throw", "exit"])
+@pytest.mark.parametrize("call", ["rsmi_init", "rsmi_dev_fan_rpms_get"])
+def test_a_library_that_ends_the_process(make: Callable[..., Standin], look: Look, behaviour: str, call: str) -> None:
+    library = make("HYGON63", f"{behaviour} {call} *{' 7' if behaviour == 'exit' else ''}")
+    found = look(library)
+    assert (found["exit"], found["library"]["status"]) == (12, "aborted")
+    assert [warning["code"] for warning in found["warnings"]] == ["library_aborted"]
+    for device in found["devices"]:
+        assert (device["state"], device["details"]["fan_rpm"]) == ("failed", "library aborted")
+    if behaviour == "throw":
+        assert "out_of_range" in found["library"]["log"]
+    assert len(library.calls("rsmi_init")) == 1, "it was tried again"
+
+
+def test_auto_goes_on_without_a_library_that_ended(make: Callable[..., Standin], look: Look) -> None:
+    found = look(make("HYGON63", "abort rsmi_dev_cu_usage_get 0"), DTK_SMI_BACKEND="auto")
+    assert (found["exit"], found["library"]["status"]) == (0, "aborted")
+    for device in found["devices"]:
+        assert device["state"] == "ok"
+        assert device["metrics"]["power_draw"] is not None
+        assert (device["reasons"]["utilization_cu"], device["details"]["utilization_cu"]) == (
+            "failed",
+            "library aborted",
+        )
+
+
+@pytest.mark.parametrize("backend", ["rsmi", "auto"])
+def test_init_that_hangs(make: Callable[..., Standin], look: Look, backend: str) -> None:
+    found = look(make("HYGON63", "hang rsmi_init *"), DTK_SMI_BACKEND=backend)
+    assert found["seconds"] < 2.5
+    assert (found["exit"], found["library"]["status"]) == (11, "stale")
+    for device in found["devices"]:
+        assert device["reasons"]["utilization_cu"] == "stale"
+        assert (device["state"], device["metrics"]["memory_used"] is None) == (
+            ("stale", True) if backend == "rsmi" else ("ok", False)
+        )
+
+
+@pytest.mark.parametrize("backend", ["rsmi", "auto"])
+def test_a_call_that_hangs_costs_its_card_only(make: Callable[..., Standin], look: Look, backend: str) -> None:
+    found = look(make("HYGON63", "hang rsmi_dev_cu_usage_get 3"), DTK_SMI_BACKEND=backend)
+    assert found["seconds"] < 2.5
+    assert found["exit"] == 11
+    for device in found["devices"]:
+        if device["index"] == 3:
+            assert device["reasons"]["utilization_cu"] == "stale"
+        else:
+            assert device["metrics"]["utilization_cu"] == expected(device["index"], "cu_usage")
+    assert found["devices"][3]["state"] == ("stale" if backend == "rsmi" else "ok")
+
+
+def test_what_it_prints_reaches_nobody_but_the_log(make: Callable[..., Standin], look: Look) -> None:
+    lines = ("print rsmi_init * WARN: something is deprecated", "flood rsmi_dev_fan_rpms_get 1")
+    found = look(make("HYGON63", *lines))
+    assert found["exit"] == 0
+    assert "deprecated" not in found["stderr"]
+    assert found["library"]["log"].startswith("WARN: something is deprecated")
+    assert len(found["library"]["log"]) <= 16384
+    assert found["devices"][1]["metrics"]["fan_rpm"] == expected(1, "fan_rpm")
+
+
+def test_a_number_that_cannot_be_true(make: Callable[..., Standin], look: Look) -> None:
+    found = look(make("HYGON63", "value temperature_edge 0 2112000", "value utilization_gpu 0 4294967295"))
+    device = found["devices"][0]
+    assert (device["reasons"]["temperature_edge"], device["reasons"]["utilization_gpu"]) == ("failed", "unsupported")
+
+
+# ---- which library ----
+
+
+def run(root: Path, *arguments: str, **variables: str) -> dict[str, Any]:
+    done = rig.run(root, [SMI, "--json", *arguments], environment(DTK_SMI_BACKEND="rsmi", **variables))
+    return {**json.loads(done.stdout), "exit": done.returncode, "stderr": done.stderr}
+
+
+def test_an_override_that_names_nothing_is_told_of(
+    make: Callable[..., Standin], machine: Callable[[str], Path], tmp_path: Path
+) -> None:
+    library = make("HYGON63")
+    (tmp_path / "empty").mkdir()
+    for override in (tmp_path / "none.so", tmp_path / "empty", tmp_path / "standin.control"):
+        variables = library.env | {"DTK_SMI_ROCM_SMI_LIB": str(override)}
+        found = run(machine("k100_ai-2s"), ROCM_SMI_LIB_PATH=str(library.library.parent), **variables)
+        assert (found["exit"], found["library"]["path"]) == (0, str(library.library))
+        assert found["library"]["origin"] == "ROCM_SMI_LIB_PATH"
+        (warning,) = found["warnings"]
+        assert warning["code"] == "library_other"
+        assert f"DTK_SMI_ROCM_SMI_LIB: {override}" in warning["text"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "below"),
+    [("ROCM_SMI_LIB_PATH", ""), ("HYHAL_PATH", "lib"), ("DTKROOT", ".hyhal/lib"), ("ROCM_PATH", "lib64")],
+)
+def test_variables_of_the_vendors(
+    make: Callable[..., Standin], machine: Callable[[str], Path], tmp_path: Path, variable: str, below: str
+) -> None:
+    library = make("HYGON63")
+    directory = tmp_path / "vendor" / below
+    directory.mkdir(parents=True)
+    (directory / "librocm_smi64.so.2.8").symlink_to(library.library)
+    found = run(machine("k100_ai-2s"), DTK_STANDIN=str(library.control), **{variable: str(tmp_path / "vendor")})
+    assert (found["exit"], found["library"]["path"]) == (0, str(library.library))
+    assert found["library"]["origin"] == variable
+
+
+def test_places_come_in_the_documented_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for directory in ("a", "b/lib", "c/.hyhal/lib", "d/lib"):
+        (tmp_path / directory).mkdir(parents=True)
+        (tmp_path / directory / "librocm_smi64.so").touch()
+    for version in ("1.0", "10.0", "9.0"):
+        (tmp_path / "d/lib64").mkdir(exist_ok=True)
+        (tmp_path / "d/lib64" / f"librocm_smi64.so.{version}").touch()
+    monkeypatch.setenv("DTK_SMI_ROCM_SMI_LIB", str(tmp_path / "gone"))
+    for variable, directory in (("ROCM_SMI_LIB_PATH", "a"), ("HYHAL_PATH", "b"), ("DTKROOT", "c"), ("ROCM_PATH", "d")):
+        monkeypatch.setenv(variable, str(tmp_path / directory))
+    ours = [(file.path, file.origin, file.found) for file in dtk.library_files() if file.path.startswith(str(tmp_path))]
+    assert ours == [
+        (f"{tmp_path}/gone", "DTK_SMI_ROCM_SMI_LIB", False),
+        (f"{tmp_path}/a/librocm_smi64.so", "ROCM_SMI_LIB_PATH", True),
+        (f"{tmp_path}/b/lib/librocm_smi64.so", "HYHAL_PATH", True),
+        (f"{tmp_path}/c/.hyhal/lib/librocm_smi64.so", "DTKROOT", True),
+        (f"{tmp_path}/d/lib/librocm_smi64.so", "ROCM_PATH", True),
+        (f"{tmp_path}/d/lib64/librocm_smi64.so.10.0", "ROCM_PATH", True),
+    ]
+    assert dtk.library_files()[-1].found is None
+
+
+# ---- Python and C ----
+
+MONITOR = """
+import json, sys, time, dtk
+with dtk.Monitor(interval=0.2, deadline=0.5, slow=True, slow_interval=1.0) as monitor:
+    end = time.monotonic() + float(sys.argv[1])
+    for snapshot in monitor:
+        sample = snapshot.devices[0].sample
+        print(json.dumps({
+            "library": snapshot.library and snapshot.library.status, "cu": sample.utilization_cu,
+            "reason": sample.reason("utilization_cu"), "power": sample.power_draw, "state": sample.state,
+            "window": sample.utilization_gpu_window, "age": sample.age("utilization_gpu_window"),
+            "monotonic": sample.monotonic}), flush=True)
+        if time.monotonic() > end:
+            break
+"""
+
+
+def monitored(root: Path, library: Standin, seconds: float) -> list[dict[str, Any]]:
+    done = rig.run(root, [sys.executable, "-c", MONITOR, str(seconds)], environment(**library.env))
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_monitor_reads_both(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+    looks = monitored(machine("k100_ai-2s"), make("HYGON63"), 3)
+    assert {look["cu"] for look in looks} == {expected(0, "cu_usage")}
+    windows = [look for look in looks if look["window"] is not None]
+    assert {look["window"] for look in windows} == {expected(0, "hcu_util")}
+    assert max(look["age"] for look in windows) > 0.5
+    times = [look["monotonic"] for look in looks]
+    assert times == sorted(times)
+
+
+def test_a_monitor_goes_on_when_the_library_ends_its_reader(
+    make: Callable[..., Standin], machine: Callable[[str], Path]
+) -> None:
+    looks = monitored(machine("k100_ai-2s"), make("HYGON63", "abort rsmi_dev_cu_usage_get 5"), 2)
+    assert looks[-1]["library"] == "aborted"
+    assert looks[-1]["reason"] == "failed"
+    assert all(look["power"] is not None and look["state"] == "ok" for look in looks)
+
+
+def test_a_monitor_goes_on_while_the_library_hangs(
+    make: Callable[..., Standin], machine: Callable[[str], Path]
+) -> None:
+    looks = monitored(machine("k100_ai-2s"), make("HYGON63", "hang rsmi_dev_cu_usage_get 0"), 3)
+    assert all(look["power"] is not None and look["state"] == "ok" for look in looks)
+    assert looks[-1]["reason"] == "stale"
+    gaps = [later["monotonic"] - look["monotonic"] for look, later in itertools.pairwise(looks[2:])]
+    assert max(gaps) < 1.0, "a library that hangs holds up the files"
+
+
+IN_PROCESS = """
+import json, dtk
+with dtk.System(backend="rsmi") as system:
+    sample = system.devices()[2].sample(slow=True)
+    print(json.dumps({"values": dict(sample), "abi": system.library.abi, "source": sample.source("fan_rpm")}))
+"""
+
+
+def test_in_the_process_of_a_python_program(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+    found = rig.run_json(machine("k100_ai-2s"), [sys.executable, "-c", IN_PROCESS], environment(**make("HYGON63").env))
+    assert (found["abi"], found["source"]) == ("hygon-6.3", "rsmi_dev_fan_rpms_get")
+    assert found["values"]["fan_rpm"] == expected(2, "fan_rpm")
+    assert found["values"]["ecc_deferred"] == errors(2, "deferred")
+    assert found["values"]["memory_read_bandwidth"] == raw(2, "df_read") * 1e6
