@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import rig
 import standin
+from machines import device_directory
 from smi import SMI, document, environment, smi
 from standin import Standin, errors, expected, raw
 
@@ -222,17 +223,18 @@ def test_auto_leaves_amd_cards_to_the_files(machine: Callable[[str], Path], tmp_
 
 
 def test_a_reading_that_a_driver_does_not_tell_comes_from_the_library(
-    make: Callable[..., Standin], machine: Callable[[str], Path], look: Look
+    copy_machine: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    root = machine("k100_ai-2s")
-    for path in root.glob("sys/devices/pci*/*/gpu_busy_percent"):
-        path.unlink()
-    for path in root.glob("sys/devices/pci*/*/*/gpu_busy_percent"):
-        path.unlink()
-    found = look(make("HYGON62"), DTK_SMI_BACKEND="auto")
-    device = found["devices"][2]
-    assert device["metrics"]["utilization_gpu"] == expected(2, "utilization_gpu")
-    assert device["sources"]["utilization_gpu"] == "rsmi_dev_busy_percent_get"
+    root = copy_machine("k100_ai-2s")
+    library = standin.for_machine(tmp_path, "HYGON62", root)
+    with dtk.System(root) as system:
+        for card in system.cards():
+            (device_directory(root, card.bdf) / "gpu_busy_percent").unlink()
+    done = standin.smi(root, library, "query", "index,utilization_gpu,power_draw", "--format", "json")
+    rows = json.loads(done.stdout)
+    assert [row["utilization_gpu"] for row in rows] == [expected(index, "utilization_gpu") for index in range(8)]
+    assert rows[2]["power_draw"] != expected(2, "power_average")
+    assert "%" in standin.smi(root, library).stdout
 
 
 def test_a_recorded_machine_never_meets_the_library(machine: Callable[[str], Path], tmp_path: Path) -> None:
@@ -278,6 +280,14 @@ def test_statuses_of_calls(
     assert (broken["metrics"]["power_limit"], broken["reasons"]["power_limit"]) == (None, reason)
     assert broken["details"].get("power_limit") == detail
     assert well["metrics"]["power_limit"] == expected(3, "power_limit")
+
+
+def test_a_sum_of_errors_is_whole_or_none(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+    """A block of memory that is not supported would make the sum too low; one that no card need have does not."""
+    root, query = machine("k100_ai-2s"), ["query", "ecc_correctable", "--format", "json"]
+    library = make("HYGON63", "value ecc_enabled * 15", "status rsmi_dev_ecc_count_get 1 2")
+    rows = json.loads(standin.smi(root, library, *query, DTK_SMI_BACKEND="rsmi").stdout)
+    assert [row["ecc_correctable"] for row in rows[:3]] == [errors(0, "correctable"), None, errors(2, "correctable")]
 
 
 def test_a_missing_function_makes_its_readings_unsupported(make: Callable[..., Standin], look: Look) -> None:

@@ -180,8 +180,8 @@ static bool start(struct dtk_system *system, struct rsmi *rsmi)
         return true;
     snprintf(message, sizeof message, "rsmi_init() failed with %d%s", rsmi->about.code,
              rsmi->about.code == RSMI_INIT_ERROR
-                 ? ": no driver, an incomplete sys/class/kfd, or a lock in /dev/shm/rocm_smi* that an ended process "
-                   "left; end the other users of the library and delete it"
+                 ? ": no driver, an incomplete sys/class/kfd, a sensor it does not know, or a lock in "
+                   "/dev/shm/rocm_smi* that an ended process left; end the other users of the library and delete it"
              : rsmi->about.code == RSMI_PERMISSION ? ": this user may not; /dev/shm/rocm_smi* may be another user's"
                                                    : "");
     say(rsmi, DTK_LIBRARY, message);

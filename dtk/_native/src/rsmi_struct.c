@@ -146,45 +146,50 @@ struct reading rsmi_read_activity(void *symbol, uint32_t card)
     return shares[2] == UINT16_MAX ? rsmi_no_reading(DTK_UNSUPPORTED, 0) : rsmi_of_unsigned(shares[2], 1);
 }
 
-/* Sums over the blocks that count errors, each asked for by itself; the enabled ones where the library can tell. */
-void rsmi_read_ecc(struct sample *sample, const struct rsmi *rsmi, void *symbol)
+/* The blocks that count errors, a bit each; all where the library cannot tell. */
+static uint64_t enabled_blocks(const struct rsmi *rsmi, uint32_t card)
 {
     typedef int get_enabled(uint32_t card, uint64_t *ret);
+    uint64_t blocks[4] = {0};
+    get_enabled *function;
+
+    if (!rsmi->ecc_enabled)
+        return UINT64_MAX;
+    RSMI_CALL(rsmi->ecc_enabled, function);
+    return function(card, blocks) == RSMI_SUCCESS ? blocks[0] : UINT64_MAX;
+}
+
+/* Sums over the blocks. One that the library does not support counts as none, as a file that is not there does; but the
+ * memory, the copy engines and the compute units of a card that counts must answer: Hygon's older library calls what it
+ * cannot parse unsupported, and a sum without them would be too low. */
+void rsmi_read_ecc(struct sample *sample, const struct rsmi *rsmi, void *symbol)
+{
+    enum { UMC_SDMA_GFX = 7, BLOCKS = 19 };
     typedef int get_errors(uint32_t card, uint64_t block, void *ret);
-    bool deferred = rsmi->about.abi == DTK_RSMI_HYGON_6_3;
-    uint64_t sums[3] = {0}, blocks[4] = {UINT64_MAX};
-    struct reading problem = rsmi_no_reading(DTK_UNSUPPORTED, 0);
     uint32_t card = (uint32_t)sample->device->rsmi;
+    uint64_t sums[3] = {0}, enabled = enabled_blocks(rsmi, card), answered = 0;
+    struct reading problem = rsmi_no_reading(DTK_UNSUPPORTED, 0);
+    bool deferred = rsmi->about.abi == DTK_RSMI_HYGON_6_3, known;
     get_errors *function;
-    get_enabled *enabled;
-    int answers = 0;
 
     RSMI_CALL(symbol, function);
-    if (rsmi->ecc_enabled) {
-        RSMI_CALL(rsmi->ecc_enabled, enabled);
-        if (enabled(card, blocks) != RSMI_SUCCESS)
-            blocks[0] = UINT64_MAX;
-    }
-    for (int bit = 0; bit <= 18; bit++) {
+    for (int bit = 0; bit < BLOCKS; bit++) {
+        uint64_t block = UINT64_C(1) << bit;
         room room = {0};
-        int status;
+        int status = enabled & block ? function(card, block, &room) : RSMI_NOT_SUPPORTED;
 
-        if (!(blocks[0] >> bit & 1))
-            continue;
-        status = function(card, UINT64_C(1) << bit, &room);
-        if (status == RSMI_SUCCESS) {
-            answers++;
-            for (int i = 0; i < 3; i++)
-                sums[i] += room.u64[i];
-        } else if (rsmi_of_status(status).status != DTK_UNSUPPORTED) {
+        if (status == RSMI_SUCCESS)
+            answered |= block;
+        else if (rsmi_of_status(status).status != DTK_UNSUPPORTED)
             problem = rsmi_of_status(status);
-        }
+        for (int i = 0; status == RSMI_SUCCESS && i < 3; i++)
+            sums[i] += room.u64[i];
     }
+    known = problem.status == DTK_UNSUPPORTED && answered && !(enabled & UMC_SDMA_GFX & ~answered);
     for (int i = 0; i < 3; i++) {
         sample->done[SOURCE_RSMI_ECC_CORRECTABLE + i] = true;
         sample->reading[SOURCE_RSMI_ECC_CORRECTABLE + i] =
-            answers && problem.status == DTK_UNSUPPORTED && (i < 2 || deferred) ? rsmi_of_unsigned(sums[i], 1)
-                                                                                : problem;
+            known && (i < 2 || deferred) ? rsmi_of_unsigned(sums[i], 1) : problem;
     }
 }
 
