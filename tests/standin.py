@@ -43,7 +43,9 @@ from smi import SMI, environment
 import dtk
 
 SOURCE = Path(__file__).parent / "standin"
-GENERATIONS = ("AMD5", "AMD6", "AMD7", "HYGON62", "HYGON63")
+# Each generation, and what dtk calls it.
+ABI = {"AMD5": "amd-5", "AMD6": "amd-6", "AMD7": "amd-7", "HYGON62": "hygon-6.2", "HYGON63": "hygon-6.3"}
+GENERATIONS = tuple(ABI)
 
 # What to multiply the library's number by, and to divide it by, for what it is in dtk's unit, where the units differ.
 SCALES = {

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import rig
+import standin
 from process_tree import ProcessTree
 
 import dtk
@@ -107,3 +109,21 @@ def test_trackers_scan_while_processes_come_and_go(sanitized: Path, copy_machine
         tree.file(pid, 3, f"/dev/dri/renderD{first.drm_render}", drm_client_id=5, drm_resident_vram="3 MiB")
         tree.file(pid, 4, f"/dev/dri/renderD{second.drm_render}", drm_client_id=pid, drm_memory_gtt="3 KiB")
     run(sanitized / "test_tracker", tree.root, 2)
+
+
+@pytest.mark.parametrize("generation", standin.GENERATIONS)
+def test_no_generation_of_the_library_overflows_a_buffer(
+    sanitized: Path, machine: Callable[[str], Path], tmp_path: Path, generation: str
+) -> None:
+    """A stand-in writes every byte of its generation's structs; red zones lie around each buffer of ours."""
+    root = machine("k100_ai-2s")
+    library = standin.for_machine(tmp_path, generation, root, "value levels * 99", "value deep_sleep * 1")
+    done = rig.run(root, [str(sanitized / "test_rsmi")], {**library.env, "ASAN_OPTIONS": "detect_leaks=0"})
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *rows = done.stdout.splitlines()
+    assert first == f"{library.library} ok {standin.ABI[generation]}"
+    read = {(int(card), name): float(value) for card, name, value in map(str.split, rows)}
+    for card in range(8):
+        assert read[card, "fan_rpm"] == standin.expected(card, "fan_rpm")
+        assert read[card, "retired_pages"] == standin.raw(card, "retired_pages")
+        assert read[card, "ecc_correctable"] == standin.errors(card, "correctable")

@@ -24,7 +24,6 @@ import dtk
 
 HYGON = ("HYGON62", "HYGON63")
 NEW = ("AMD6", "AMD7", "HYGON63")
-ABI = {"AMD5": "amd-5", "AMD6": "amd-6", "AMD7": "amd-7", "HYGON62": "hygon-6.2", "HYGON63": "hygon-6.3"}
 Look = Callable[..., dict[str, Any]]
 
 
@@ -93,7 +92,7 @@ def test_every_reading_of_a_generation(make: Callable[..., Standin], look: Look,
         "path": str(library.library),
         "origin": "DTK_SMI_ROCM_SMI_LIB",
         "version": None,
-        "abi": ABI[generation],
+        "abi": standin.ABI[generation],
         "devices": 8,
         "matched": 8,
         "message": None,
