@@ -23,7 +23,11 @@ _HIDDEN = {
     lib.DTK_HIDDEN_NAMESPACE: "this PID namespace lists only the processes in it",
 }
 _SOURCES = {lib.DTK_SCAN_KFD: "kfd", lib.DTK_SCAN_FDINFO: "fdinfo"}
-_FLAGS = {"kfd": lib.DTK_SCAN_KFD, "all": lib.DTK_SCAN_KFD | lib.DTK_SCAN_FDINFO}
+SCANS = {
+    "kfd": lib.DTK_SCAN_KFD,
+    "all": lib.DTK_SCAN_KFD | lib.DTK_SCAN_FDINFO,
+    "use": lib.DTK_SCAN_KFD | lib.DTK_SCAN_FDINFO | lib.DTK_SCAN_RSMI,
+}
 _ENGINES = tuple(text(lib.dtk_engine_name(number)) for number in range(lib.DTK_ENGINE_COUNT))
 
 
@@ -39,8 +43,10 @@ class ProcessUsage(Record):
     it began to use the device.
     engine_times: ns of work on each engine that fdinfo tells of, since its files were opened: gfx, compute (without
     KFD's queues), dma, decode, encode, jpeg, vpe. Less than before means that files were closed.
+    utilization: share of the device that it keeps busy, in %; from the library of Hygon cards alone, with source "use".
     sources: where it was seen: "kfd", "fdinfo".
-    reasons: {name: why} for each of memory_used, memory_gtt_used, compute_units, sdma_time, evicted_time that is None.
+    reasons: {name: why} for each of memory_used, memory_gtt_used, compute_units, sdma_time, evicted_time, utilization
+    that is None.
     """
 
     device: int
@@ -52,6 +58,7 @@ class ProcessUsage(Record):
     sdma_time: int | None
     evicted_time: int | None
     engine_times: dict[str, int]
+    utilization: float | None
     sources: tuple[str, ...]
     reasons: dict[str, str]
 
@@ -129,8 +136,9 @@ def processes(source: str = "kfd") -> ProcessTable:
 
 def scan(system: System, uuids: Iterable[str], source: str) -> ProcessTable:
     """For System and Device: the processes that use these devices now."""
-    if source not in _FLAGS:
-        raise from_status(lib.DTK_INVALID_ARGUMENT, "processes", None, f'source={source!r} is not "kfd" or "all"')
+    if source not in SCANS:
+        message = f'source={source!r} is not "kfd", "all" or "use"'
+        raise from_status(lib.DTK_INVALID_ARGUMENT, "processes", None, message)
     handle = system.handle()  # keeps the system open
     opened = ffi.new("dtk_tracker **")
     status = lib.dtk_tracker_open(handle, opened)
@@ -138,7 +146,7 @@ def scan(system: System, uuids: Iterable[str], source: str) -> ProcessTable:
         raise from_status(status, "processes", system.root)
     tracker = ffi.gc(opened[0], lib.dtk_tracker_close)
     result = ffi.new("dtk_scan *")
-    status = lib.dtk_tracker_scan(tracker, _FLAGS[source], result, ffi.sizeof("dtk_scan"))
+    status = lib.dtk_tracker_scan(tracker, SCANS[source], result, ffi.sizeof("dtk_scan"))
     if status < 0:
         raise from_status(status, "processes", system.root)
     rows = ffi.new("dtk_process[]", result.processes)
@@ -195,6 +203,8 @@ def _usage(usage: CData) -> ProcessUsage:
         "evicted_time": usage.evicted,
     }
     numbers = {name: None if value.status else int(value.u64) for name, value in values.items()}
+    use = usage.utilization
+    values["utilization"] = use
     return ProcessUsage(
         device=usage.device,
         uuid=text(usage.uuid),
@@ -202,6 +212,7 @@ def _usage(usage: CData) -> ProcessUsage:
         engine_times={
             name: int(time.u64) for name, time in zip(_ENGINES, usage.engine, strict=False) if not time.status
         },
+        utilization=None if use.status else float(use.f64),
         sources=tuple(name for bit, name in _SOURCES.items() if usage.sources & bit),
         reasons={name: _status(value.status) for name, value in values.items() if value.status},
         **numbers,

@@ -338,7 +338,8 @@ def take_snapshot(
 
     root: as for System. devices: keys as for System.match(), none of them for all devices; one device costs one
     card's reads. static, fast, slow: as for Device.sample(). processes: True or "kfd" for those that compute, "all"
-    also for those that draw, which takes a look at every process. A machine without cards gives no devices.
+    also for those that draw, which takes a look at every process, "use" also how busy each keeps a Hygon card, of which
+    the vendor's library is asked in turn. A machine without cards gives no devices.
     backend: "kernel" for files alone; "auto" asks the vendor's library for what a Hygon card does not tell there;
     "rsmi" asks it alone; None is $DTK_SMI_BACKEND, else "auto". It is asked in a process of its own: when it ends that,
     its readings are "failed", and when it hangs, "stale". library: names of the metrics for which it may be asked, None
@@ -417,11 +418,14 @@ def crashed(crash: Crash) -> LibraryError:
 
 def scan_flags(processes: bool | str) -> int:
     """DTK_SCAN_* for what take_snapshot() calls processes."""
-    if processes not in (False, True, "kfd", "all"):
-        raise from_status(lib.DTK_INVALID_ARGUMENT, "processes", repr(processes), 'True, False, "kfd" or "all"')
     if not processes:
         return 0
-    return int(lib.DTK_SCAN_KFD | lib.DTK_SCAN_FDINFO) if processes == "all" else int(lib.DTK_SCAN_KFD)
+    from .process import SCANS
+
+    source = "kfd" if processes is True else processes
+    if source not in SCANS:
+        raise from_status(lib.DTK_INVALID_ARGUMENT, "processes", repr(processes), 'True, False, "kfd", "all" or "use"')
+    return SCANS[source]
 
 
 def library_numbers(names: Sequence[str] | None) -> list[int] | None:

@@ -211,7 +211,9 @@ class System:
 
         source: "kfd": those that compute, and their device memory; KFD tells everybody of all of them. "all": also
         those that draw or decode, engine times and mapped system memory, from the open files of every process: it takes
-        longer, and other users' files are hidden from everybody but root. Another user's process has what may be seen.
+        longer, and other users' files are hidden from everybody but root. "use": besides, how busy a process keeps a
+        Hygon card, from the vendor's library where the System was opened with it. Another user's process has what may
+        be seen.
         A process that only has a card open does not use it. May block for as long as the kernel does when a card is
         sick; take_snapshot() and Monitor do not. Raises InvalidArgument for another source.
 

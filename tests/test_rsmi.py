@@ -254,6 +254,33 @@ def test_a_backend_that_is_none(machine: Callable[[str], Path]) -> None:
         dtk.System(machine("k100_ai-2s"), backend="nvml")
 
 
+# ---- processes ----
+
+
+def test_how_busy_a_process_keeps_a_card(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+    root = machine("k100_ai-2s")
+    with dtk.System(root) as system:
+        used = [(process, use) for process in system.processes().processes for use in process.devices]
+    lines = [
+        f"process {process.host_pid} {use.device} 1 1 {10 * (number % 9) + 2}"
+        for number, (process, use) in enumerate(used)
+    ]
+    library = make("HYGON63", *lines)
+    found = json.loads(standin.smi(root, library, "ps", "--use", "--json").stdout)
+    uses = {
+        (process["host_pid"], use["index"]): use["utilization"]
+        for process in found["processes"]
+        for use in process["devices"]
+    }
+    assert used
+    for number, (process, use) in enumerate(used):
+        assert uses[process.host_pid, use.device] == 10 * (number % 9) + 2
+    assert " Use " in standin.smi(root, library, "ps", "--use").stdout
+    before = len(library.calls())
+    assert " Use " not in standin.smi(root, library, "ps").stdout
+    assert len(library.calls()) == before
+
+
 # ---- what goes wrong ----
 
 

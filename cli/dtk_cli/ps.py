@@ -30,6 +30,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--format", choices=tuple(VIEWS), default="table", metavar="FORMAT", help="table (default), csv, json or tree"
     )
+    parser.add_argument("--use", action="store_true", help="ask Hygon's library how busy each keeps a card")
     parser.add_argument("--json", action="store_const", dest="format", const="json", help="the same as --format json")
     add_loop(parser)
     add_machine(parser)
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> Exit:
     if args.format == "json" and is_loop(args):
         raise Stop(Exit.USAGE, "--format json goes without -l", "--format csv repeats")
     show = VIEWS[args.format](args.user)
-    return each(args, show, processes="all", library=())
+    return each(args, show, processes="use" if args.use else "all", library=())
 
 
 class View:
@@ -81,6 +82,9 @@ class Table(View):
         columns = [*processes.WHO, *(Column(title, ">") for title in ("VRAM GiB", "GTT GiB", "CU", "Time"))]
         rows = [[*processes.who(*pair, screen), *_numbers(*pair, snapshot)] for pair in found]
         engines = [self.engines.busiest(*pair) for pair in found]
+        if any(usage.utilization is not None for _, usage in found):
+            columns.append(Column("Use", ">"))
+            rows = [[*row, _use(usage)] for row, (_, usage) in zip(rows, found, strict=True)]
         if any(engines):
             columns.append(Column("Engine"))
             rows = [[*row, (engine, "")] for row, engine in zip(rows, engines, strict=True)]
@@ -131,6 +135,10 @@ def _numbers(process: dtk.Process, usage: dtk.ProcessUsage, snapshot: dtk.Snapsh
     ]
 
 
+def _use(usage: dtk.ProcessUsage) -> Cell:
+    return ("-", DIM) if usage.utilization is None else (f"{usage.utilization:.0f}%", "")
+
+
 def elapsed(seconds: float) -> str:
     """A time since something began, in its two largest units."""
     whole = max(0, int(seconds))
@@ -169,7 +177,7 @@ class Csv(View):
 
     NAMES = (
         "timestamp pid start_time uid user state index uuid memory_used memory_gtt_used queues compute_units "
-        "container pod slurm_job name command"
+        "container pod slurm_job name command utilization"
     ).split()
 
     def __call__(self, snapshot: dtk.Snapshot, turn: int | None) -> str:

@@ -78,6 +78,7 @@ class _Lib:
     DTK_SCAN_KFD: Final[int]
     DTK_SCAN_FDINFO: Final[int]
     DTK_SCAN_FULL: Final[int]
+    DTK_SCAN_RSMI: Final[int]
     DTK_HIDDEN_DENIED: Final[int]
     DTK_HIDDEN_HIDEPID: Final[int]
     DTK_HIDDEN_NAMESPACE: Final[int]

@@ -137,7 +137,7 @@ int main(void)
     FIELD(dtk_process, slurm_step, 544);
     FIELD(dtk_process, unit, 560);
 
-    SIZE(dtk_usage, 256);
+    SIZE(dtk_usage, 272);
     FIELD(dtk_usage, process, 0);
     FIELD(dtk_usage, device, 4);
     FIELD(dtk_usage, sources, 8);
@@ -149,6 +149,23 @@ int main(void)
     FIELD(dtk_usage, sdma, 96);
     FIELD(dtk_usage, evicted, 112);
     FIELD(dtk_usage, engine, 128);
+    FIELD(dtk_usage, utilization, 256);
+
+    SIZE(dtk_rsmi_file, 580);
+    FIELD(dtk_rsmi_file, path, 0);
+    FIELD(dtk_rsmi_file, origin, 512);
+    FIELD(dtk_rsmi_file, found, 576);
+
+    SIZE(dtk_rsmi, 1172);
+    FIELD(dtk_rsmi, status, 0);
+    FIELD(dtk_rsmi, abi, 4);
+    FIELD(dtk_rsmi, code, 8);
+    FIELD(dtk_rsmi, devices, 12);
+    FIELD(dtk_rsmi, matched, 16);
+    FIELD(dtk_rsmi, path, 20);
+    FIELD(dtk_rsmi, origin, 532);
+    FIELD(dtk_rsmi, version, 596);
+    FIELD(dtk_rsmi, message, 660);
 
     SIZE(dtk_scan, 32);
     FIELD(dtk_scan, processes, 0);

@@ -45,7 +45,7 @@ extern "C" {
 /* ---- Versions ---- */
 
 /* (major << 16) + (minor << 8) + patch of the API in this header. Major changes only with the SONAME. */
-#define DTK_API_VERSION 0x000100
+#define DTK_API_VERSION 0x000200
 
 /* DTK_API_VERSION of the library in use. A caller compares the upper 16 bits with its own. Never fails. */
 DTK_API uint32_t dtk_api_version(void);
@@ -446,6 +446,8 @@ DTK_API int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t si
 #define DTK_SCAN_KFD 0x1u    /* compute: sys/class/kfd/kfd/proc. Every user may read it */
 #define DTK_SCAN_FDINFO 0x2u /* graphics, video and compute: proc/<pid>/fdinfo, which the owner and root may read */
 #define DTK_SCAN_FULL 0x4u   /* look at every process anew, and not only when that is due */
+#define DTK_SCAN_RSMI                                                                                                  \
+    0x8u /* the vendor's library of Hygon cards: how busy a process keeps one. With either of the first */
 
 /* Why processes may be hidden: bits of dtk_scan.hidden_reasons. */
 #define DTK_HIDDEN_DENIED 0x1u    /* descriptors of other users' processes: only they and root may look at them */
@@ -492,7 +494,7 @@ typedef struct dtk_process {
     char unit[64];       /* innermost systemd service or scope */
 } dtk_process;
 
-/* What one process uses of one device. In each reading `source` is DTK_SCAN_KFD or DTK_SCAN_FDINFO. Statuses: OK;
+/* What one process uses of one device. In each reading `source` is DTK_SCAN_KFD, _FDINFO or _RSMI. Statuses: OK;
  * UNSUPPORTED none of the places that were asked has it; DENIED; FAILED. Type: u64. */
 typedef struct dtk_usage {
     int32_t process;    /* index among the processes of the same scan */
@@ -506,6 +508,7 @@ typedef struct dtk_usage {
     dtk_value sdma;     /* ns of copying by the queues of KFD, since the process began to use the device */
     dtk_value evicted;  /* ms for which its queues were evicted, since then */
     dtk_value engine[DTK_ENGINE_ROOM]; /* ns of work, since its files were opened; by enum dtk_engine */
+    dtk_value utilization;             /* % of the card it keeps busy; f64, of DTK_SCAN_RSMI alone */
 } dtk_usage;
 
 /* A scan as a whole. */
@@ -535,7 +538,8 @@ DTK_API void dtk_tracker_close(dtk_tracker *tracker);
  * Every process is looked at in the first scan, with DTK_SCAN_FULL, and when it is due: every 5 s, or less often where
  * that takes more than a tenth of a second. In between, new processes, known users and those of KFD.
  * Memory is the larger of what KFD and fdinfo tell, since KFD's is part of fdinfo's. Files that several processes share
- * count for the oldest of them. Nothing but text files is opened.
+ * count for the oldest of them. Nothing but text files is opened. DTK_SCAN_RSMI asks the library that the system was
+ * opened with once for each row: it may take its time, and do all that is said of it above.
  * Source files: sys/class/kfd/kfd/proc/<pid>/{vram_<gpu_id>,sdma_<gpu_id>,pasid,pasid_<gpu_id>,queues/<n>/gpuid,
  * stats_<gpu_id>/{cu_occupancy,evicted_ms}}; proc/<pid>/{fd,fdinfo/<n>,stat,status,cmdline,cgroup}; proc/stat,
  * proc/self/ns/pid, proc/2/{stat,task/2/children}; etc/passwd.

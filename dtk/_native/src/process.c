@@ -279,6 +279,7 @@ static struct row *new_row(struct dtk_tracker *tracker, process_key key, int tar
     usage = &row->usage;
     usage->queues = -1;
     usage->vram = usage->gtt = usage->cu_count = usage->sdma = usage->evicted = no_usage(DTK_UNSUPPORTED, 0);
+    usage->utilization = no_usage(DTK_UNSUPPORTED, 0);
     for (int i = 0; i < DTK_ENGINE_ROOM; i++)
         usage->engine[i] = no_usage(DTK_UNSUPPORTED, 0);
     return row;
@@ -445,7 +446,7 @@ int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret, size_t
     uint32_t places = flags & (DTK_SCAN_KFD | DTK_SCAN_FDINFO);
     double start = seconds_now();
 
-    if (!tracker || !places || flags & ~(DTK_SCAN_KFD | DTK_SCAN_FDINFO | DTK_SCAN_FULL))
+    if (!tracker || !places || flags & ~(DTK_SCAN_KFD | DTK_SCAN_FDINFO | DTK_SCAN_FULL | DTK_SCAN_RSMI))
         return -DTK_INVALID_ARGUMENT;
     tracker->scan = (dtk_scan){.kfd = DTK_UNSUPPORTED, .fdinfo = DTK_UNSUPPORTED};
     tracker->scan.full =
@@ -458,6 +459,8 @@ int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret, size_t
     copy_targets(tracker);
     if (tracker->status == 0 && tracker->targets.count > 0)
         look(tracker, places);
+    if (tracker->status == 0 && flags & DTK_SCAN_RSMI)
+        rsmi_scan(tracker);
     remember(tracker, places);
     if (tracker->scan.full) {
         tracker->full_at = seconds_now();

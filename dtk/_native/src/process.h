@@ -122,6 +122,9 @@ uint8_t kfd_scan(struct dtk_tracker *tracker);
 /* process_fdinfo.c: clients of the processes that proc lists. Returns the status of the place. */
 uint8_t fdinfo_scan(struct dtk_tracker *tracker, bool full);
 
+/* process_rsmi.c: the utilization of the rows, from the vendor's library. */
+void rsmi_scan(struct dtk_tracker *tracker);
+
 /* process_info.c */
 
 /* Whose pids proc has: sets `namespaced` and `hidepid`. */

@@ -123,6 +123,7 @@ static void add_row(struct dtk_tracker *tracker, int directory, int32_t pid, int
     usage->queues = queues;
     usage->vram = vram;
     usage->gtt = usage->cu_count = usage->sdma = usage->evicted = no_usage(DTK_UNSUPPORTED, 0);
+    usage->utilization = no_usage(DTK_UNSUPPORTED, 0);
     for (int i = 0; i < DTK_ENGINE_ROOM; i++)
         usage->engine[i] = no_usage(DTK_UNSUPPORTED, 0);
     usage->evicted = read_of_gpu(tracker, directory, "stats_%lld/evicted_ms", target);

@@ -21,7 +21,7 @@ struct rsmi {
     void *handle;
     dtk_rsmi about;
     void *symbol[SOURCE_COUNT]; /* the function that gives a source; NULL the library has none */
-    void *fan_speed_max, *ecc_enabled;
+    void *fan_speed_max, *ecc_enabled, *process_usage;
 
     /* One call at a time: see rsmi_begin(). */
     pthread_mutex_t lock;

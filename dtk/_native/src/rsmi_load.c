@@ -150,6 +150,7 @@ static void resolve_symbols(struct rsmi *rsmi)
         rsmi->symbol[i] = dlsym(rsmi->handle, functions[i]);
     rsmi->fan_speed_max = dlsym(rsmi->handle, "rsmi_dev_fan_speed_max_get");
     rsmi->ecc_enabled = dlsym(rsmi->handle, "rsmi_dev_ecc_enabled_get");
+    rsmi->process_usage = dlsym(rsmi->handle, "rsmi_dev_proc_usage_get");
 }
 
 /* ---- Start ---- */
