@@ -146,12 +146,36 @@ def readings() -> None:
     print(f"{'8 readings of 8 cards, us':<32} {a * 1e6:>11.0f} {b * 1e6:>12.0f} {ratio:>6.2f} {0.6:>7}  (pyrsmi)")
 
 
+def backends() -> None:
+    """The vendor's library beside the files: a whole command, and the fast tier of all cards in one process."""
+    import dtk
+
+    print(f"{'':<32} {'library':>11} {'files':>12}")
+    commands = [["env", f"DTK_SMI_BACKEND={backend}", SMI, "--json"] for backend in ("rsmi", "kernel")]
+    a, b, ratio = pairs(lambda: run(commands[0], False), lambda: run(commands[1], False))
+    print(f"{'--json, ms':<32} {a * 1e3:>11.1f} {b * 1e3:>12.1f} {ratio:>6.2f}")
+    systems = [dtk.System(backend=backend) for backend in ("rsmi", "kernel")]
+    devices = [system.devices() for system in systems]
+
+    def sample(which: int) -> float:
+        begin = time.perf_counter()
+        for device in devices[which]:
+            device.sample(static=False)
+        return time.perf_counter() - begin
+
+    sample(0), sample(1)
+    rounds = [pairs(lambda: sample(0), lambda: sample(1)) for _ in range(5)]
+    a, b, ratio = (statistics.median(values) for values in zip(*rounds, strict=True))
+    print(f"{'fast sample of 8 cards, us':<32} {a * 1e6:>11.0f} {b * 1e6:>12.0f} {ratio:>6.2f}")
+
+
 def main() -> None:
     """Make the machine, bind it over /sys, and measure inside."""
     if os.environ.get("DTK_BENCH_INSIDE"):
         commands()
         imports()
         readings()
+        backends()
         return
     missing = [tool for tool in ("bwrap", "rocm-smi") if not shutil.which(tool)]
     if missing or LIBRARY is None:
