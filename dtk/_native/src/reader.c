@@ -1,7 +1,7 @@
 /* dtk-reader: reads cards for a program that must not hang. A thread for each card; see reader.h for what it writes.
  *
  *   dtk-reader --root DIR --tiers N [--interval MS [--slow N EVERY]] [--device KEY]... [--without BDF]...
- *              [--processes FLAGS] [--debug]
+ *              [--processes FLAGS] [--virtual LIBRARY] [--debug]
  *
  * Without --interval it reads once. It ends when its standard input does: whoever started it is gone. */
 #include <dirent.h>
@@ -31,13 +31,16 @@ struct options {
     int key_count;
     const char *without[CARDS_MAX];
     int without_count;
-    uint32_t processes; /* DTK_SCAN_*, 0 none */
+    uint32_t processes;   /* DTK_SCAN_*, 0 none */
+    const char *virtuals; /* for virtuals_send(); NULL none */
     uint64_t flags;
 };
 
-/* A card, and those of its partitions that were asked for; or the processes. Its thread holds it while `asked`. */
+/* A card, and those of its partitions that were asked for; or, by its slot, the processes or the virtual devices. Its
+ * thread holds it while `asked`. */
 struct card {
-    struct dtk_device *device; /* NULL: the processes */
+    struct dtk_device *device; /* NULL: no card */
+    struct dtk_system *system; /* of the virtual devices */
     dtk_tracker *tracker;
     struct dtk_device *partitions[64];
     int slot, partition_count;
@@ -133,6 +136,10 @@ static void read_processes(const struct card *card)
 
 static void read_card(const struct card *card)
 {
+    if (card->slot == VIRTUAL_SLOT) {
+        virtuals_send(card->system, options.virtuals, card->tick);
+        return;
+    }
     if (!card->device) {
         read_processes(card);
         return;
@@ -170,7 +177,7 @@ static int start_thread(struct card *card)
 
     pthread_cond_init(&card->wake, NULL);
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 512 * 1024);
+    pthread_attr_setstacksize(&attributes, (card->slot == VIRTUAL_SLOT ? 8192 : 512) * 1024); /* 8 MiB as for main() */
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     error = pthread_create(&thread, &attributes, serve, card);
     pthread_attr_destroy(&attributes);
@@ -235,7 +242,7 @@ static void add_card(struct dtk_system *system, struct dtk_device *device, const
         if (partition != device && partition->card == device && selected[i])
             card->partitions[card->partition_count++] = partition;
     }
-    if ((!wanted && card->partition_count == 0) || card_count == CARDS_MAX - 1)
+    if ((!wanted && card->partition_count == 0) || card_count == CARDS_MAX - 2)
         return;
     send_device(system, device, *slot, *slot, wanted);
     for (int i = 0; i < card->partition_count; i++)
@@ -289,6 +296,8 @@ static int introduce(struct dtk_system **ret)
     free(selected);
     if (status == 0 && options.processes && card_count > 0)
         status = add_processes(system);
+    if (status == 0 && options.virtuals)
+        cards[card_count++] = (struct card){.slot = VIRTUAL_SLOT, .system = system};
     if (status == 0)
         frame_send(FRAME_READY, -1, 0, NULL, 0, NULL, 0);
     *ret = system;
@@ -443,6 +452,8 @@ static int parse_options(int argc, char **argv)
             options.tiers = (uint32_t)atoi(value);
         else if (strcmp(name, "--processes") == 0)
             options.processes = (uint32_t)atoi(value);
+        else if (strcmp(name, "--virtual") == 0)
+            options.virtuals = value;
         else if (strcmp(name, "--interval") == 0)
             options.interval_ms = atoi(value);
         else if (strcmp(name, "--slow") == 0 && i + 1 < argc) {

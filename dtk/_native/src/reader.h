@@ -5,7 +5,7 @@
  *
  * First HELLO; while cards are looked for, TOUCHING; then SYSTEM, a DEVICE for each device and card, and READY, or
  * ERROR and the end. Then for each tick TICK, INFO and SAMPLE from the cards as they answer, and DONE when all that were
- * asked in the tick have; processes, where they are wanted, are asked like a card. A card that hangs is not asked again before it answers. CHANGED, and the end, when cards came
+ * asked in the tick have; processes, and virtual devices, where they are wanted, are asked like a card. A card that hangs is not asked again before it answers. CHANGED, and the end, when cards came
  * or left. */
 #ifndef DTK_READER_H
 #define DTK_READER_H
@@ -13,7 +13,7 @@
 #include "dtk.h"
 
 #define FRAME_MAGIC 0x524b5444u /* "DTKR" */
-enum { FRAME_VERSION = 1, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2 };
+enum { FRAME_VERSION = 1, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2, VIRTUAL_SLOT = -3 };
 
 enum frame_kind {
     FRAME_HELLO = 1,      /* struct frame_hello */
@@ -31,6 +31,8 @@ enum frame_kind {
     FRAME_ECC = 14,       /* dtk_ecc_blocks of the slot, with the slow tier */
     FRAME_FIRMWARE = 15,  /* dtk_firmwares of the slot, with the slow tier */
     FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
+    FRAME_VIRTUAL = 17, /* slot VIRTUAL_SLOT: dtk_virtual_scan, then its dtk_virtual_cards, then its dtk_virtuals; first
+                             as the files have them, then with what the library says */
 };
 
 struct frame {
@@ -74,5 +76,8 @@ struct frame_sample {
 /* Write a frame, whole, from any thread; its payload is `head` and then `rest`. Ends the process when nobody reads. */
 void frame_send(enum frame_kind kind, int slot, uint64_t tick, const void *head, size_t head_size, const void *rest,
                 size_t rest_size);
+
+/* reader_virtual.c: the frames of the virtual devices. `library` is a path, "" the known places, "none" no library. */
+void virtuals_send(dtk_system *system, const char *library, uint64_t tick);
 
 #endif
