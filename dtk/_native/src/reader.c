@@ -497,7 +497,7 @@ int main(int argc, char **argv)
         return 2;
     }
     answered = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (answered < 0 || introduce(&system) != 0)
+    if (answered < 0 || frame_start() != 0 || introduce(&system) != 0)
         return 1;
     for (int i = 0; i < card_count; i++)
         if (start_thread(&cards[i]) != 0) {

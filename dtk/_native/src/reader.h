@@ -31,8 +31,8 @@ enum frame_kind {
     FRAME_ECC = 14,       /* dtk_ecc_blocks of the slot, with the slow tier */
     FRAME_FIRMWARE = 15,  /* dtk_firmwares of the slot, with the slow tier */
     FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
-    FRAME_VIRTUAL = 17, /* slot VIRTUAL_SLOT: dtk_virtual_scan, then its dtk_virtual_cards, then its dtk_virtuals; first
-                             as the files have them, then with what the library says */
+    FRAME_VIRTUAL = 17,   /* slot VIRTUAL_SLOT: dtk_virtual_scan, then its dtk_virtual_cards, then its dtk_virtuals. Of
+                             tick 0: only what the files tell; the library is asked next */
 };
 
 struct frame {
@@ -72,6 +72,9 @@ struct frame_sample {
     uint32_t tiers;
     int32_t count; /* of the dtk_values that follow */
 };
+
+/* Keep standard output for the frames alone: whatever else is printed from now on goes nowhere. */
+int frame_start(void);
 
 /* Write a frame, whole, from any thread; its payload is `head` and then `rest`. Ends the process when nobody reads. */
 void frame_send(enum frame_kind kind, int slot, uint64_t tick, const void *head, size_t head_size, const void *rest,
