@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .monitor import Monitor
     from .process import Process, ProcessTable, ProcessUsage, processes
     from .snapshot import Reading, Snapshot, take_snapshot
+    from .virtual import VirtualCard, VirtualDevice, VirtualTable
 
 __all__ = [
     "ECC",
@@ -70,6 +71,9 @@ __all__ = [
     "Throttle",
     "Timeout",
     "Utilization",
+    "VirtualCard",
+    "VirtualDevice",
+    "VirtualTable",
     "__version__",
     "cards",
     "device",
@@ -88,6 +92,9 @@ _LATER = {
     "ProcessUsage": "process",
     "Reading": "snapshot",
     "Snapshot": "snapshot",
+    "VirtualCard": "virtual",
+    "VirtualDevice": "virtual",
+    "VirtualTable": "virtual",
     "processes": "process",
     "take_snapshot": "snapshot",
 }

@@ -29,7 +29,9 @@ MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 1, 64 << 20
 HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED, PROCESSES, ECC, FIRMWARE = (
     range(1, 16)
 )
-PROCESSES_SLOT = -2
+VIRTUAL = 17
+PROCESSES_SLOT, VIRTUAL_SLOT = -2, -3
+NO_LIBRARY = "none"  # of `virtual`: only the files
 _HEADER = struct.Struct("=IHHIiQ")
 _HELLO = struct.Struct("=11I")
 
@@ -51,7 +53,8 @@ class Reader:
 
     root: absolute. tiers: of a tick, and `slow` those asked besides in every `slow_every`-th. interval: seconds between
     ticks, None to read once. devices: keys of the devices to read, all without. without: addresses of cards not to
-    touch. processes: DTK_SCAN_* to look for processes too. Raises LibraryError when it cannot be started.
+    touch. processes: DTK_SCAN_* to look for processes too. virtual: to look for virtual devices too, the path of
+    libhydmi, "" the known places, or NO_LIBRARY. Raises LibraryError when it cannot be started.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Reader:
         devices: Sequence[str] = (),
         without: Sequence[str] = (),
         processes: int = 0,
+        virtual: str | None = None,
     ) -> None:
         reap()
         arguments = [PROGRAM, "--root", root, "--tiers", str(tiers)]
@@ -76,6 +80,8 @@ class Reader:
             arguments += ["--without", bdf]
         if processes:
             arguments += ["--processes", str(processes)]
+        if virtual is not None:
+            arguments += ["--virtual", virtual]
         if is_debugging():
             arguments.append("--debug")
         self._buffer = bytearray()
@@ -104,7 +110,7 @@ class Reader:
         try:
             while len(self._buffer) - at >= _HEADER.size:
                 magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
-                if magic != MAGIC or version != VERSION or not HELLO <= kind <= FIRMWARE or length > LENGTH_MAX:
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= VIRTUAL or length > LENGTH_MAX:
                     raise Crash("dtk-reader wrote what is no frame")
                 end = at + _HEADER.size + length
                 if end > len(self._buffer):
@@ -180,7 +186,7 @@ def _spawn(arguments: list[str]) -> tuple[int, int, int]:
         ]
         if not is_debugging():
             actions.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
-        pid = os.posix_spawn(PROGRAM, arguments, {"PATH": "/usr/bin:/bin"}, file_actions=actions)
+        pid = os.posix_spawn(PROGRAM, arguments, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, file_actions=actions)
     except OSError as error:
         for end in ends:
             os.close(end)

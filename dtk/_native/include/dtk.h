@@ -491,7 +491,7 @@ typedef struct dtk_virtual {
     uint32_t sources;        /* where it was seen: DTK_VIRTUAL_FILES | DTK_VIRTUAL_LIBRARY */
     char bdf[24];            /* PCI address of its card, also of one that is not there */
     char name[96];           /* what the library calls it */
-    char container[24];      /* number of the container that owns it, 0x and 16 digits */
+    char container[24];      /* number of the container that owns it: 0x1234abcd */
     dtk_value compute_units; /* u64; 0 when it shares all of its card's */
     dtk_value memory_total;  /* u64, B */
     dtk_value memory_used;   /* u64, B; from the library alone */

@@ -26,10 +26,13 @@ static void send(dtk_system *system, uint32_t places, const char *library, uint6
     dtk_virtuals_free(virtuals);
 }
 
-/* First what the files tell: it is what there is when the library does not come back. */
+/* First what the files tell, of tick 0: it is what there is when the library does not come back. */
 void virtuals_send(dtk_system *system, const char *library, uint64_t tick)
 {
-    send(system, DTK_VIRTUAL_FILES, NULL, tick);
-    if (strcmp(library, "none") != 0)
-        send(system, DTK_VIRTUAL_FILES | DTK_VIRTUAL_LIBRARY, library[0] ? library : NULL, tick);
+    if (strcmp(library, "none") == 0) {
+        send(system, DTK_VIRTUAL_FILES, NULL, tick);
+        return;
+    }
+    send(system, DTK_VIRTUAL_FILES, NULL, 0);
+    send(system, DTK_VIRTUAL_FILES | DTK_VIRTUAL_LIBRARY, library[0] ? library : NULL, tick);
 }

@@ -219,7 +219,7 @@ static void fill(struct dmi *dmi, dtk_virtual *device, const struct dmi_info *in
             memcpy(device->bdf, virtuals->machine[i].bdf, sizeof device->bdf);
     parse_text(info->name, sizeof info->name, device->name, sizeof device->name);
     if (info->container)
-        snprintf(device->container, sizeof device->container, "0x%016llx", (unsigned long long)info->container);
+        snprintf(device->container, sizeof device->container, "0x%llx", (unsigned long long)info->container);
     device->compute_units = count_of(0, (uint64_t)(int64_t)info->compute_units, UNITS_MAX);
     device->memory_total = count_of(0, info->memory_total, memory_max);
     device->memory_used = count_of(0, info->memory_used, memory_max);
