@@ -33,7 +33,6 @@ _DMI = (
     "INTERNAL_EXCEPTION INPUT_OUT_OF_BOUNDS SMI_INIT_ERROR NOT_FOUND INSUFFICIENT_SIZE INTERRUPT UNEXPECTED_SIZE "
     "NO_DATA UNEXPECTED_DATA SMI_BUSY REFCOUNT_OVERFLOW NOT_YET_IMPLEMENTED UNKNOWN_ERROR"
 ).split()
-_OPEN_MKFD_FAILED = _DMI.index("OPEN_MKFD_FAILED")
 
 _DETAILS = {
     lib.DTK_DETAIL_MALFORMED: "not of the form that is expected",
@@ -222,7 +221,7 @@ def _of_library(scan: CData, devices: tuple[VirtualDevice, ...]) -> Iterator[tup
     elif scan.named:
         yield "virtual_library_named", f"{LIBRARY} was looked for in the known places, since: {message}"
     failure = f"{call}: {_dmi(scan.library_detail)}" if call else ""
-    if scan.library_detail == _OPEN_MKFD_FAILED and call:
+    if scan.node >= 0:
         failure += f": {_node(scan)}"
     if call and scan.library != lib.DTK_OK:
         yield "virtual_library", f"{LIBRARY}: {failure}; {FALLBACK}"

@@ -210,14 +210,15 @@ def test_a_status_for_each_reading(root: Path, build: Build, status: int, reason
 @pytest.mark.parametrize(
     ("status", "source", "code", "text"),
     [
-        (13, "failed", 12, "dmiGetDeviceCount: ERROR_NOT_INITIALIZED (13)"),
+        (29, "failed", 12, "dmiGetDeviceCount: SMI_BUSY (29)"),
         (19, "denied", 4, "dmiGetDeviceCount: PERMISSION (19)"),
         (6, "unsupported", 0, "dmiGetDeviceCount: NOT_SUPPORTED (6)"),
         (3, "unsupported", 0, "dmiGetDeviceCount: OPEN_MKFD_FAILED (3): there is no /dev/mkfd"),
+        (13, "unsupported", 0, "dmiGetDeviceCount: ERROR_NOT_INITIALIZED (13): there is no /dev/mkfd"),
     ],
 )
 def test_it_answers_nothing(root: Path, build: Build, status: int, source: str, code: int, text: str) -> None:
-    if status == 3 and Path("/dev/mkfd").exists():
+    if "mkfd" in text and Path("/dev/mkfd").exists():
         pytest.skip("this machine has a /dev/mkfd")
     found = ask(root, build(f"AT_dmiGetDeviceCount=return {status};"), code=code)
     check_fallback(found)

@@ -8,6 +8,7 @@
  *  - Structs may grow at the end. The caller passes the size it was compiled with and gets that much filled.
  *  - The library keeps no global state, reads no environment variable, writes nothing, and never wakes a sleeping card.
  *    It opens only regular files below the root, never /dev/kfd, and none of the files that act when they are read.
+ *    (Hygon's own libhydmi does other things; dtk_virtuals_read() loads it when it is asked to, and says what it does.)
  *  - Direct calls may block for as long as the kernel does when a card is sick.
  *  - Threads: any number may use one system, one call a device (and its card) at a time. dtk_rescan() waits for the
  *    others and they for it. After fork() both processes may go on, unless another thread was in dtk_rescan() then.
@@ -517,11 +518,10 @@ typedef struct dtk_virtual_scan {
     int32_t skipped_detail; /* why, of the first: an errno (EEXIST: a second one of a device), or an enum dtk_detail */
     int32_t files_detail;   /* errno, when `files` is FAILED */
     int32_t library_detail; /* status of `call`, the library's own; -1 the library has no such function */
-    int32_t node;           /* /dev/mkfd, asked when the library could not open it: 1 there, 0 not, -1 not asked */
-    uint8_t files; /* enum dtk_status: OK; UNSUPPORTED there is no etc/vdev, or it was not asked; DENIED; FAILED */
-    uint8_t
-        library; /* enum dtk_status: OK; UNSUPPORTED it was not asked, or says so; NOT_FOUND there is none; DENIED; LIBRARY
-                                it cannot be loaded; FAILED */
+    int32_t node;           /* /dev/mkfd, looked at when the library could not begin: 1 there, 0 not, -1 not asked */
+    uint8_t files;          /* enum dtk_status: OK; UNSUPPORTED no etc/vdev, or it was not asked; DENIED; FAILED */
+    uint8_t library;        /* enum dtk_status: OK; UNSUPPORTED it was not asked, or says so; NOT_FOUND there is none;
+                               LIBRARY it cannot be loaded; DENIED; FAILED */
     uint8_t named;          /* 1: there was another `library` asked for, which cannot be loaded */
     uint8_t reserved[5];    /* 0 */
     char first_skipped[64]; /* path of the first of these files */

@@ -13,6 +13,7 @@ enum dmi_status {
     DMI_SUCCESS = 0,
     DMI_OPEN_MKFD_FAILED = 3,
     DMI_NOT_SUPPORTED = 6,
+    DMI_NOT_INITIALIZED = 13,
     DMI_DEVICE_NOT_SUPPORT = 14,
     DMI_VDEV_NOT_EXIST = 15,
     DMI_PERMISSION = 19,
@@ -136,24 +137,23 @@ static void note_failure(struct dmi *dmi, const char *call, int status)
         return;
     snprintf(scan->call, sizeof scan->call, "%s", call);
     scan->library_detail = status;
-    if (status != DMI_OPEN_MKFD_FAILED)
-        return;
-    scan->node = access("/dev/mkfd", F_OK) == 0;
 }
 
-/* Nothing can be had from it. Without its device node a machine has no virtual devices that it could know of. */
+/* Nothing can be had from it. Without its device node a machine has no virtual devices that it could know of; version 1.5
+ * then says that it is not initialized. */
 static void give_up(struct dmi *dmi, const char *call, int status)
 {
     dtk_virtual_scan *scan = &dmi->virtuals->scan;
 
     note_failure(dmi, call, status);
-    scan->library = status_of_dmi(status);
-    if (status == DMI_OPEN_MKFD_FAILED && scan->node == 0)
+    scan->library = status == DMI_ABSENT ? DTK_LIBRARY : status_of_dmi(status);
+    if (status != DMI_OPEN_MKFD_FAILED && status != DMI_NOT_INITIALIZED)
+        return;
+    scan->node = access("/dev/mkfd", F_OK) == 0;
+    if (!scan->node)
         scan->library = DTK_UNSUPPORTED;
-    else if (status == DMI_OPEN_MKFD_FAILED && access("/dev/mkfd", R_OK | W_OK) != 0)
+    else if (access("/dev/mkfd", R_OK | W_OK) != 0)
         scan->library = DTK_DENIED;
-    else if (status == DMI_ABSENT)
-        scan->library = DTK_LIBRARY;
 }
 
 /* ---- Cards ---- */
