@@ -21,6 +21,7 @@ from native_library import compile_c
 from smi import SMI, environment, validate_virtual
 from test_vdev_files import text
 
+import dtk
 from dtk import sim
 
 SOURCE = Path(__file__).parent / "hydmi" / "hydmi.c"
@@ -168,6 +169,21 @@ def test_a_file_says_which_card_a_number_is(root: Path, build: Build) -> None:
     found = ask(root, build())
     assert [(card["index"], card["card_number"]) for card in found["cards"]] == [(0, 1), (1, 0)]
     assert by_id(found)[1]["card"] == 1
+
+
+def test_else_the_order_of_the_nodes_of_kfd(root: Path, build: Build) -> None:
+    etc = shutil.copytree(root / "etc", root / "kept")
+    sim.write(root, ["mi210:1", "k100_ai:3"])
+    shutil.copytree(etc, root / "etc", dirs_exist_ok=True)
+    shutil.rmtree(root / "etc/vdev")
+    with dtk.System(root) as system:
+        nodes = {card.kfd_node or 0: card.card_index for card in system.cards() if "K100" in card.name}
+    expected = [index for _, index in sorted(nodes.items())]
+    assert expected != sorted(nodes.values()), "else the order of addresses would do"
+    found = ask(root, build("CARDS=3"))
+    numbers = {card["card_number"]: card["index"] for card in found["cards"] if card["card_number"] is not None}
+    assert [numbers[number] for number in range(3)] == expected
+    assert [by_id(found)[id]["card"] for id in (0, 1, 5)] == [expected[0], expected[0], expected[1]]
 
 
 def test_as_many_cards_as_there_are_not(root: Path, build: Build) -> None:
