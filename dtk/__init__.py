@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .monitor import Monitor
     from .process import Process, ProcessTable, ProcessUsage, processes
     from .snapshot import Reading, Snapshot, take_snapshot
+    from .virtual import VirtualCard, VirtualDevice, VirtualTable
 
 __all__ = [
     "ECC",
@@ -74,6 +75,9 @@ __all__ = [
     "Timeout",
     "Utilization",
     "VendorLibrary",
+    "VirtualCard",
+    "VirtualDevice",
+    "VirtualTable",
     "__version__",
     "cards",
     "device",
@@ -96,6 +100,9 @@ _LATER = {
     "Snapshot": "snapshot",
     "VendorLibrary": "library",
     "library_files": "library",
+    "VirtualCard": "virtual",
+    "VirtualDevice": "virtual",
+    "VirtualTable": "virtual",
     "processes": "process",
     "take_snapshot": "snapshot",
 }

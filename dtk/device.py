@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._native._dtk import CData
     from .process import ProcessTable
     from .system import System
+    from .virtual import VirtualDevice
 
 __all__ = ["Device"]
 
@@ -267,6 +268,10 @@ class Device(Identity):
         whole = not self.is_partition
         uuids = [d.uuid for d in self._system.devices() if d == self or (whole and d.bdf == self.bdf)]
         return scan(self._system, uuids, source)
+
+    def virtual_devices(self) -> tuple[VirtualDevice, ...]:
+        """The virtual devices of its card, as their configuration files tell: see System.virtual_devices()."""
+        return tuple(v for v in self._system.virtual_devices().devices if v.card == self.card_index)
 
     def firmware(self) -> dict[str, str]:
         """Firmware versions as the driver writes them, by the driver's names: {"smc": "0x00446700", …}.

@@ -27,8 +27,9 @@ __all__ = ["Crash", "Frame", "Reader"]
 # reader.h
 MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 2, 64 << 20
 HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED = range(1, 13)
-PROCESSES, ECC, FIRMWARE, LIBRARY = range(13, 17)
-PROCESSES_SLOT = -2
+PROCESSES, ECC, FIRMWARE, LIBRARY, VIRTUAL = range(13, 18)
+PROCESSES_SLOT, VIRTUAL_SLOT = -2, -3
+NO_LIBRARY = "none"  # of `virtual`: only the files
 LOG_MAX = 16384  # bytes
 _HEADER = struct.Struct("=IHHIiQ")
 _HELLO = struct.Struct("=12I")
@@ -51,9 +52,10 @@ class Reader:
 
     root: absolute. tiers: of a tick, and `slow` those asked besides in every `slow_every`-th. interval: seconds between
     ticks, None to read once. devices: keys of the devices to read, all without. without: addresses of cards not to
-    touch. processes: DTK_SCAN_* to look for processes too. backend: "kernel", "auto" or "rsmi"; library: numbers of
-    the metrics for which the vendor's library may be asked, None for all; aborted: it has ended a reader before, and is
-    not asked again. Raises LibraryError when it cannot be started.
+    touch. processes: DTK_SCAN_* to look for processes too. virtual: to look for virtual devices too, the path of
+    libhydmi, "" the known places, or NO_LIBRARY. backend: "kernel", "auto" or "rsmi"; library: numbers of the metrics
+    for which the vendor's library may be asked, None for all; aborted: it has ended a reader before, and is not asked
+    again. Raises LibraryError when it cannot be started.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Reader:
         devices: Sequence[str] = (),
         without: Sequence[str] = (),
         processes: int = 0,
+        virtual: str | None = None,
         backend: str = "kernel",
         library: Sequence[int] | None = None,
         aborted: bool = False,
@@ -81,6 +84,8 @@ class Reader:
             arguments += ["--without", bdf]
         if processes:
             arguments += ["--processes", str(processes)]
+        if virtual is not None:
+            arguments += ["--virtual", virtual]
         if backend != "kernel":
             numbers = "all" if library is None else ",".join(map(str, library))
             arguments += [f"--{backend}", "--library", numbers]
@@ -115,7 +120,7 @@ class Reader:
         try:
             while len(self._buffer) - at >= _HEADER.size:
                 magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
-                if magic != MAGIC or version != VERSION or not HELLO <= kind <= LIBRARY or length > LENGTH_MAX:
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= VIRTUAL or length > LENGTH_MAX:
                     raise Crash("dtk-reader wrote what is no frame")
                 end = at + _HEADER.size + length
                 if end > len(self._buffer):

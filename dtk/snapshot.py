@@ -12,7 +12,7 @@ from .errors import Error, LibraryError, Timeout, from_status
 from .identity import Identity, strings
 from .library import ABORTED, VendorLibrary, library_record, library_warnings, resolve_backend
 from .metrics import text
-from .reader import Crash, Reader
+from .reader import NO_LIBRARY, Crash, Reader
 from .records import ECCBlock, ecc_blocks
 from .sample import Sample
 from .system import Probe, SystemInfo, key_error, key_text, probe_record, resolve_root, root_error, system_info
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ._native._dtk import CData
     from .process import ProcessTable
+    from .virtual import VirtualTable
 
 __all__ = ["Reading", "Snapshot", "take_snapshot"]
 
@@ -72,8 +73,9 @@ class Snapshot:
     devices: those that were asked for, by index. cards: the physical cards of these; a whole card is the same Reading
     in both. probe: what there is instead, when the machine has no device at all, else None.
     processes: what uses the devices, when that was asked for; None also when it was not known by the deadline, which is
-    a warning then. backend: "kernel", "auto" or "rsmi", as it was asked for. library: what became of the vendor's
-    library, None when it was not needed. warnings: (code, text) of what was odd although there are values.
+    a warning then. virtual: the virtual devices of Hygon cards, likewise. backend: "kernel", "auto" or "rsmi", as it
+    was asked for. library: what became of the vendor's library, None when it was not needed. warnings: (code, text) of
+    what was odd although there are values.
     """
 
     __slots__ = (
@@ -87,6 +89,7 @@ class Snapshot:
         "root",
         "system",
         "timestamp",
+        "virtual",
         "warnings",
     )
 
@@ -103,6 +106,7 @@ class Snapshot:
         warnings: Iterable[tuple[str, str]] = (),
         backend: str = "kernel",
         library: VendorLibrary | None = None,
+        virtual: VirtualTable | None = None,
     ) -> None:
         self.root = root
         self.system = system
@@ -110,13 +114,14 @@ class Snapshot:
         self.cards = tuple(cards)
         self.probe = probe
         self.processes = processes
+        self.virtual = virtual
         self.timestamp = timestamp
         self.monotonic = monotonic
         self.backend = backend
         self.library = library
         readings = dict.fromkeys((*self.cards, *self.devices))
         odd = (warning for reading in readings for warning in reading.sample.warnings)
-        self.warnings = (*warnings, *dict.fromkeys(odd))
+        self.warnings = (*warnings, *(virtual.warnings if virtual else ()), *dict.fromkeys(odd))
 
     @property
     def stale(self) -> tuple[Reading, ...]:
@@ -162,6 +167,8 @@ class Assembly:
         self.changed = False
         self.scan: tuple[CData, CData, CData] | None = None  # the last dtk_scan, its processes and usages
         self.scan_asked = 0.0  # when processes were asked for and not yet told; 0 when they were
+        self.virtual: VirtualTable | None = None  # as far as it was told
+        self.virtual_asked = False  # and not yet told to the end
 
     def take(self, kind: int, slot: int, tick: int, payload: bytes) -> None:
         """Take a frame. Raises Crash for one that cannot be, and the Error that it tells of."""
@@ -188,6 +195,8 @@ class Assembly:
             self._take_tick(tick, payload)
         elif kind == reader.PROCESSES:
             self._take_processes(payload)
+        elif kind == reader.VIRTUAL:
+            self._take_virtual(tick, payload)
         elif kind == reader.DONE:
             self.done = tick
         elif kind == reader.DEVICE:
@@ -215,6 +224,7 @@ class Assembly:
         self.tick, self.began = tick, monotonic
         if reader.PROCESSES_SLOT in asked:
             self.scan_asked = monotonic
+        self.virtual_asked = reader.VIRTUAL_SLOT in asked
         for number, slot in self.slots.items():
             if slot.card in asked:
                 self.slots[number].asked = monotonic
@@ -242,12 +252,38 @@ class Assembly:
         self.scan = scan, processes, usages
         self.scan_asked = 0.0
 
+    def _take_virtual(self, tick: int, payload: bytes) -> None:
+        from .virtual import table
+
+        scan = _struct("dtk_virtual_scan", payload[: ffi.sizeof("dtk_virtual_scan")])
+        cards, devices = ffi.new("dtk_virtual_card[]", scan.cards), ffi.new("dtk_virtual[]", scan.devices)
+        split = ffi.sizeof("dtk_virtual_scan") + ffi.sizeof(cards)
+        if len(payload) != split + ffi.sizeof(devices):
+            raise ValueError
+        ffi.memmove(cards, payload[split - ffi.sizeof(cards) : split], ffi.sizeof(cards))
+        ffi.memmove(devices, payload[split:], ffi.sizeof(devices))
+        self.virtual = table(scan, cards, devices)
+        self.virtual_asked = self.virtual_asked and not tick
+
     def _error(self, payload: bytes) -> Error:
         status, name = struct.unpack_from("=i252s", payload)
         key = name.rstrip(b"\0").decode(errors="surrogateescape")
         if not key:
             return root_error(status, self.root, self.origin)
         return key_error(status, key, [_identity(slot) for slot in self.slots.values()])
+
+    def finish_virtual(self, crashed: bool, selected: bool) -> None:
+        """Settle what there is of virtual devices: without the library, if it crashed or is late; of the cards that
+        were asked for.
+        """
+        from .virtual import NOTHING, crash, late, of_cards
+
+        if crashed and self.system is not None and self.system.live:
+            self.virtual = crash(self.virtual or NOTHING)
+        elif self.virtual is None or self.virtual_asked:
+            self.virtual = late(self.virtual or NOTHING)
+        if selected:
+            self.virtual = of_cards(self.virtual or NOTHING, {slot.info.card for slot in self.slots.values()})
 
     @property
     def is_done(self) -> bool:
@@ -299,6 +335,7 @@ class Assembly:
             warnings,
             self.backend if self.system.live else "kernel",  # the library knows no other machine
             library,
+            self.virtual,
         )
 
     def after_crash(self) -> VendorLibrary | None:
@@ -330,6 +367,7 @@ def take_snapshot(
     fast: bool = True,
     slow: bool = False,
     processes: bool | str = False,
+    virtual: bool | str = False,
     deadline: float = 1.0,
     backend: str | None = None,
     library: Sequence[str] | None = None,
@@ -339,7 +377,9 @@ def take_snapshot(
     root: as for System. devices: keys as for System.match(), none of them for all devices; one device costs one
     card's reads. static, fast, slow: as for Device.sample(). processes: True or "kfd" for those that compute, "all"
     also for those that draw, which takes a look at every process, "use" also how busy each keeps a Hygon card, of which
-    the vendor's library is asked in turn. A machine without cards gives no devices.
+    the vendor's library is asked in turn. virtual: True for the virtual devices of Hygon cards, or the path of the
+    libhydmi.so to ask; where that library crashes or does not answer, the snapshot has what is known without it, and a
+    warning. A machine without cards gives no devices.
     backend: "kernel" for files alone; "auto" asks the vendor's library for what a Hygon card does not tell there;
     "rsmi" asks it alone; None is $DTK_SMI_BACKEND, else "auto". It is asked in a process of its own: when it ends that,
     its readings are "failed", and when it hangs, "stale". library: names of the metrics for which it may be asked, None
@@ -358,10 +398,11 @@ def take_snapshot(
     without: list[str] = []
     aborted: VendorLibrary | None = None
     crashes = 0
+    hydmi = virtual_option(virtual)
     while True:
         assembly = Assembly(path, origin, backend, aborted)
         # The search for cards may use up the deadline: what was found then gets a little more.
-        end = begin + deadline + (0.2 if without or aborted else 0)
+        end = begin + deadline + (0.2 if without or aborted or crashes else 0)
         patience = deadline * (0.15 if without else 0.35)
         try:
             with Reader(
@@ -370,6 +411,7 @@ def take_snapshot(
                 devices=keys,
                 without=without,
                 processes=scan_flags(processes),
+                virtual=hydmi,
                 backend=backend,
                 library=numbers,
                 aborted=aborted is not None,
@@ -385,11 +427,14 @@ def take_snapshot(
             crashes += 1
             if crashes > 1:
                 raise crashed(crash) from crash
+            hydmi = None if hydmi is None else NO_LIBRARY  # the restart goes without it
             continue
         # A card that hangs already the search for cards is left out of the next, while there is time for one.
         if assembly.ready or assembly.touching is None or time.monotonic() >= end:
             break
         without.append(assembly.touching)
+    if virtual:
+        assembly.finish_virtual(crashed=crashes > 0, selected=bool(keys))
     return assembly.snapshot(0.0, tiers)
 
 
@@ -431,6 +476,15 @@ def scan_flags(processes: bool | str) -> int:
 def library_numbers(names: Sequence[str] | None) -> list[int] | None:
     """Numbers of metrics. Raises KeyError as dtk.metrics.get() does."""
     return None if names is None else [metrics.get(name).number for name in names]
+
+
+def virtual_option(virtual: bool | str) -> str | None:
+    """What dtk-reader wants to hear of virtual devices."""
+    if isinstance(virtual, bool):
+        return "" if virtual else None
+    if not virtual or "\0" in virtual:
+        raise from_status(lib.DTK_INVALID_ARGUMENT, "virtual", repr(virtual), "True, False, or the path of a library")
+    return virtual if "/" in virtual else f"./{virtual}"
 
 
 def check_seconds(**seconds: float) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ._native._dtk import CData
     from .process import ProcessTable
+    from .virtual import VirtualTable
 
 __all__ = ["Probe", "System", "SystemInfo", "cards", "device", "devices"]
 
@@ -223,6 +224,17 @@ class System:
         from .process import scan
 
         return scan(self, [device.uuid for device in self.devices()], source)
+
+    def virtual_devices(self) -> VirtualTable:
+        """The virtual devices of Hygon cards as their configuration files tell: what each was given, not what it uses.
+
+        Only Hygon's libhydmi knows that, which may crash or hang a program: take_snapshot(virtual=True) asks it in a
+        process of its own. Untested on a card. Source files: etc/vdev/vdevN.conf, etc/vdev/docker/vdevN.conf below
+        the root.
+        """
+        from .virtual import read
+
+        return read(self)
 
     # ---- the machine as a whole ----
 

@@ -19,7 +19,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 NATIVE = PROJECT / "dtk" / "_native"
-SOURCES = tuple(NATIVE / "src" / name for name in ("parse.c", "parse_process.c", "gpu_metrics.c"))
+SOURCES = tuple(NATIVE / "src" / name for name in ("parse.c", "parse_process.c", "parse_vdev.c", "gpu_metrics.c"))
 INCLUDES = (f"-I{NATIVE / 'src'}", f"-I{NATIVE / 'include'}")
 
 # Of status.def, as a failed call returns them.

@@ -105,3 +105,11 @@ def validate(document: Any) -> None:
     Draft202012Validator(SCHEMA).validate(document)
     for entry in [*document["cards"], *document["devices"]]:
         assert entry["reasons"].keys() == {name for name, value in entry["metrics"].items() if value is None}
+
+
+def validate_virtual(document: Any) -> None:
+    """Raise when the object of `virtual --json` breaks the schema."""
+    Draft202012Validator({"$ref": "#/$defs/virtual_view", "$defs": SCHEMA["$defs"]}).validate(document)
+    for entry in [*document["virtual"], *document["cards"], *document["unknown_cards"]]:
+        assert entry["details"].keys() <= entry["reasons"].keys()
+        assert all(entry[name] is None for name in entry["reasons"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +13,17 @@ from pathlib import Path
 import pytest
 import rig
 import standin
+from machines import put
+from native_library import compile_c
 from process_tree import ProcessTree
 
 import dtk
 from dtk import sim
 
 PROJECT = Path(__file__).parent.parent
+
+# reader.h
+HEADER, FRAME_VIRTUAL = struct.Struct("=IHHIiQ"), 17
 
 
 def build(directory: Path, *options: str) -> Path:
@@ -127,3 +134,50 @@ def test_no_generation_of_the_library_overflows_a_buffer(
         assert read[card, "fan_rpm"] == standin.expected(card, "fan_rpm")
         assert read[card, "retired_pages"] == standin.raw(card, "retired_pages")
         assert read[card, "ecc_correctable"] == standin.errors(card, "correctable")
+
+
+@pytest.mark.parametrize(("files", "damaged", "count"), [(0, 0, 0), (3, 2, 3), (1100, 0, 1024)])
+def test_virtual_devices(
+    sanitized: Path, copy_machine: Callable[[str], Path], files: int, damaged: int, count: int
+) -> None:
+    root = copy_machine("k100_ai-2s")
+    for number in range(files):
+        put(root, f"etc/vdev/vdev{number}.conf", f"vdev_id: {number}\nPciBusId: 0000:05:00.0\ncu_count: 3\n")
+    for number in range(damaged):
+        put(root, f"etc/vdev/docker/vdev{9 + number}.conf", "\xff" * (5000 * number))
+    run(sanitized / "test_virtual", root, count)
+
+
+def frame_kinds(written: bytes) -> list[int]:
+    """Kinds of the frames that a reader wrote, which must be whole."""
+    kinds = []
+    while written:
+        _, _, kind, length, _, _ = HEADER.unpack_from(written)
+        kinds.append(kind)
+        written = written[HEADER.size + length :]
+    return kinds
+
+
+@pytest.mark.parametrize(
+    "macros",
+    [
+        [],
+        ["CARDS=INT_MAX", "MOST=INT_MAX", "COUNTED=INT_MAX"],
+        ["AT_dmiGetVDeviceInfo=memset(info, 0xff, 1000); return 0;"],
+        ["WITHOUT_dmiGetVDeviceInfo", "AT_dmiGetDeviceRemainingInfo=return -1;"],
+    ],
+    ids=["good", "counts", "struct", "missing"],
+)
+def test_library_of_virtual_devices(
+    sanitized: Path, copy_machine: Callable[[str], Path], tmp_path: Path, macros: list[str]
+) -> None:
+    """In dtk-reader, whose input must stay open."""
+    root = copy_machine("k100_ai-2s")
+    source = PROJECT / "tests/hydmi/hydmi.c"
+    library = compile_c(tmp_path / "hydmi.so", "-shared", "-fPIC", *(f"-D{macro}" for macro in macros), source)
+    os.mkfifo(tmp_path / "input")
+    script = 'exec 0<>"$1"; exec "$2" --root / --tiers 1 --virtual "$3" > "$4"'
+    paths = (tmp_path / "input", sanitized / "dtk-reader", library, tmp_path / "frames")
+    done = rig.run(root, ["sh", "-c", script, "sh", *map(str, paths)])
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert frame_kinds((tmp_path / "frames").read_bytes()).count(FRAME_VIRTUAL) == 2

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         slow: bool
         processes: bool | str
         library: Sequence[str] | None
+        virtual: bool | str
 
 
 Show = Callable[[dtk.Snapshot, "int | None"], str]
@@ -104,7 +105,7 @@ def verdict(snapshot: dtk.Snapshot, notes: list[tuple[str, str]] | None = None, 
     elif snapshot.stale:
         late = dict.fromkeys(reading.bdf for reading in snapshot.stale)
         code, lines, kind = Exit.DEADLINE, [f"no answer by the deadline: {', '.join(late)}"], "stale"
-    elif any(kind in ("processes_stale", "library_stale") for kind, _ in snapshot.warnings):
+    elif any(kind in ("processes_stale", "library_stale", "virtual_stale") for kind, _ in snapshot.warnings):
         return Exit.DEADLINE  # the warning says why
     else:
         return Exit.OK

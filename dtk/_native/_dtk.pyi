@@ -69,6 +69,7 @@ class _Lib:
     DTK_DETAIL_LIBRARY_MISSING: Final[int]
     DTK_DETAIL_LIBRARY_NO_CARD: Final[int]
     DTK_DETAIL_RSMI: Final[int]
+    DTK_DETAIL_DMI: Final[int]
 
     DTK_OPEN_DEBUG: Final[int]
     DTK_OPEN_NO_OPENAT2: Final[int]
@@ -84,6 +85,8 @@ class _Lib:
     DTK_HIDDEN_NAMESPACE: Final[int]
     DTK_ENGINE_COUNT: Final[int]
     DTK_ENGINE_ROOM: Final[int]
+    DTK_VIRTUAL_FILES: Final[int]
+    DTK_VIRTUAL_LIBRARY: Final[int]
 
     getenv: Final[CData]
 
@@ -119,6 +122,11 @@ class _Lib:
     def dtk_tracker_scan(self, tracker: CData, flags: int, ret: CData, size: int, /) -> int: ...
     def dtk_tracker_processes(self, tracker: CData, ret: CData, size: int, count: int, /) -> int: ...
     def dtk_tracker_usages(self, tracker: CData, ret: CData, size: int, count: int, /) -> int: ...
+    def dtk_virtuals_read(self, system: CData, places: int, library: bytes | CData, ret: CData, /) -> int: ...
+    def dtk_virtuals_free(self, virtuals: CData, /) -> None: ...
+    def dtk_virtuals_scan(self, virtuals: CData, ret: CData, size: int, /) -> int: ...
+    def dtk_virtuals_devices(self, virtuals: CData, ret: CData, size: int, count: int, /) -> int: ...
+    def dtk_virtuals_cards(self, virtuals: CData, ret: CData, size: int, count: int, /) -> int: ...
 
 ffi: Final[_FFI]
 lib: Final[_Lib]

@@ -37,6 +37,7 @@
 #define DTK_DETAIL_LIBRARY_MISSING ...
 #define DTK_DETAIL_LIBRARY_NO_CARD ...
 #define DTK_DETAIL_RSMI ...
+#define DTK_DETAIL_DMI ...
 
 #define DTK_OPEN_DEBUG ...
 #define DTK_OPEN_NO_OPENAT2 ...
@@ -52,6 +53,9 @@
 #define DTK_HIDDEN_NAMESPACE ...
 #define DTK_ENGINE_COUNT ...
 #define DTK_ENGINE_ROOM 8
+
+#define DTK_VIRTUAL_FILES ...
+#define DTK_VIRTUAL_LIBRARY ...
 
 uint32_t dtk_api_version(void);
 
@@ -276,5 +280,60 @@ int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret, size_t
 int dtk_tracker_processes(const dtk_tracker *tracker, dtk_process *ret, size_t size, size_t count);
 int dtk_tracker_usages(const dtk_tracker *tracker, dtk_usage *ret, size_t size, size_t count);
 
+typedef struct dtk_virtual {
+    int32_t id;
+    int32_t card;
+    int32_t device;
+    int32_t pipe;
+    int32_t enabled;
+    uint32_t sources;
+    char bdf[24];
+    char name[96];
+    char container[24];
+    dtk_value compute_units;
+    dtk_value memory_total;
+    dtk_value memory_used;
+    dtk_value utilization;
+} dtk_virtual;
+
+typedef struct dtk_virtual_card {
+    int32_t card;
+    int32_t device;
+    dtk_value compute_units_free;
+    dtk_value memory_free;
+} dtk_virtual_card;
+
+typedef struct dtk_virtual_scan {
+    int32_t devices;
+    int32_t cards;
+    int32_t counted;
+    int32_t most;
+    int32_t truncated;
+    int32_t skipped;
+    int32_t skipped_detail;
+    int32_t files_detail;
+    int32_t library_detail;
+    int32_t node;
+    uint8_t files;
+    uint8_t library;
+    uint8_t named;
+    uint8_t reserved[5];
+    char first_skipped[64];
+    char call[40];
+    char path[256];
+    char message[256];
+} dtk_virtual_scan;
+
+typedef struct dtk_virtuals dtk_virtuals;
+
+int dtk_virtuals_read(dtk_system *system, uint32_t places, const char *library, dtk_virtuals **ret);
+
+void dtk_virtuals_free(dtk_virtuals *virtuals);
+
+int dtk_virtuals_scan(const dtk_virtuals *virtuals, dtk_virtual_scan *ret, size_t size);
+
+int dtk_virtuals_devices(const dtk_virtuals *virtuals, dtk_virtual *ret, size_t size, size_t count);
+
+int dtk_virtuals_cards(const dtk_virtuals *virtuals, dtk_virtual_card *ret, size_t size, size_t count);
 /* The C library's, to be passed on. */
 extern char *getenv(const char *name);

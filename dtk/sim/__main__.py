@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another number gives other ids and loads")
     parser.add_argument("--tick", type=int, default=0, metavar="N", help="write the machine as it is N seconds later")
+    parser.add_argument("--virtual", type=int, default=0, metavar="N", help="N virtual devices on each Hygon card")
     parser.add_argument(
         "--run",
         action="store_true",
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(options)
         else:
             machine = build(options.cards or ["k100_ai:8"], options.seed, options.tick)
-            create(Path(options.directory), machine)
+            create(Path(options.directory), replace(machine, virtual=options.virtual))
             print(f"{_title(machine)} written to {options.directory}")
     except InvalidArgument as error:
         parser.error(str(error))
@@ -94,6 +95,8 @@ def _check(options: argparse.Namespace) -> None:
         raise InvalidArgument("--interval is from 0.01 to 3600 seconds")
     if options.tick < 0:
         raise InvalidArgument("--tick is not below 0")
+    if not 0 <= options.virtual <= 20:
+        raise InvalidArgument("--virtual is from 0 to 20")
     for spec in options.fault:
         if parse(spec).kind in MOUNT_KINDS and not options.mount:
             raise InvalidArgument(f"{spec!r} is beyond what plain files can do: add --mount")
@@ -112,7 +115,7 @@ def _run(options: argparse.Namespace) -> None:
         watch_parent(stop)
     root = Path(options.directory)
     machine = assemble(options.cards or ["k100_ai:8"], options.seed)
-    machine = replace(machine, boot=int(time.time() - machine.uptime))
+    machine = replace(machine, boot=int(time.time() - machine.uptime), virtual=options.virtual)
     try:
         simulator = Simulator(root, machine, options.interval, options.fault)
         for _ in range(options.tick):

@@ -220,6 +220,7 @@ class Machine:
     processes: tuple[Process, ...] = ()
     boot: int = 1767225600  # when it started; the same for every machine unless it is alive
     changes: int = 0  # of KFD's topology since the boot
+    virtual: int = 0  # virtual devices of each Hygon card
 
     def numa_node(self, card: Card) -> int:
         """A card's node; -1 where there is but one."""

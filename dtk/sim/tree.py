@@ -24,6 +24,7 @@ from .host import host_files
 from .kfd import kfd_files, kfd_readings
 from .machine import Machine
 from .processes import process_files
+from .virtual import virtual_files
 
 MARKER = ".dtk-simulated"
 MARKER_TEXT = "simulated by dtk.sim\n"
@@ -41,7 +42,7 @@ _SETTABLE = re.compile(
 
 def layout(machine: Machine) -> Files:
     """Everything of a machine that follows neither its cards' states nor its processes."""
-    files = host_files(machine) | kfd_files(machine)
+    files = host_files(machine) | kfd_files(machine) | virtual_files(machine)
     for card in machine.cards:
         files |= card_files(machine, card)
     return files

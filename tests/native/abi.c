@@ -178,5 +178,46 @@ int main(void)
     FIELD(dtk_scan, fdinfo, 25);
     FIELD(dtk_scan, reserved, 26);
 
+    SIZE(dtk_virtual, 232);
+    FIELD(dtk_virtual, id, 0);
+    FIELD(dtk_virtual, card, 4);
+    FIELD(dtk_virtual, device, 8);
+    FIELD(dtk_virtual, pipe, 12);
+    FIELD(dtk_virtual, enabled, 16);
+    FIELD(dtk_virtual, sources, 20);
+    FIELD(dtk_virtual, bdf, 24);
+    FIELD(dtk_virtual, name, 48);
+    FIELD(dtk_virtual, container, 144);
+    FIELD(dtk_virtual, compute_units, 168);
+    FIELD(dtk_virtual, memory_total, 184);
+    FIELD(dtk_virtual, memory_used, 200);
+    FIELD(dtk_virtual, utilization, 216);
+
+    SIZE(dtk_virtual_card, 40);
+    FIELD(dtk_virtual_card, card, 0);
+    FIELD(dtk_virtual_card, device, 4);
+    FIELD(dtk_virtual_card, compute_units_free, 8);
+    FIELD(dtk_virtual_card, memory_free, 24);
+
+    SIZE(dtk_virtual_scan, 664);
+    FIELD(dtk_virtual_scan, devices, 0);
+    FIELD(dtk_virtual_scan, cards, 4);
+    FIELD(dtk_virtual_scan, counted, 8);
+    FIELD(dtk_virtual_scan, most, 12);
+    FIELD(dtk_virtual_scan, truncated, 16);
+    FIELD(dtk_virtual_scan, skipped, 20);
+    FIELD(dtk_virtual_scan, skipped_detail, 24);
+    FIELD(dtk_virtual_scan, files_detail, 28);
+    FIELD(dtk_virtual_scan, library_detail, 32);
+    FIELD(dtk_virtual_scan, node, 36);
+    FIELD(dtk_virtual_scan, files, 40);
+    FIELD(dtk_virtual_scan, library, 41);
+    FIELD(dtk_virtual_scan, named, 42);
+    FIELD(dtk_virtual_scan, reserved, 43);
+    FIELD(dtk_virtual_scan, first_skipped, 48);
+    FIELD(dtk_virtual_scan, call, 112);
+    FIELD(dtk_virtual_scan, path, 152);
+    FIELD(dtk_virtual_scan, message, 408);
+
     return changed;
 }

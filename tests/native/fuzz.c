@@ -172,6 +172,19 @@ static void drive_user(const char *text, size_t len)
     CHECK_STRING(ret);
 }
 
+static void drive_vdev(const char *text, size_t len)
+{
+    struct vdev ret, before;
+    memset(&ret, 0x5a, sizeof ret);
+    memcpy(&before, &ret, sizeof ret);
+    int status = parse_vdev(text, len, &ret);
+    check_status(status, &ret, &before, sizeof ret);
+    if (status == 0) {
+        CHECK(ret.memory.value <= (uint64_t)1 << 50 && ret.compute_units.value <= 65535 && ret.enabled.value <= 1);
+        CHECK(ret.id.status == DTK_OK || ret.id.value == 0);
+    }
+}
+
 static void check_value(const struct table_value *value, double least, double most)
 {
     CHECK(!value->valid || (isfinite(value->f64) && value->f64 >= least && value->f64 <= most));
@@ -240,6 +253,9 @@ static const struct {
       "drm-resident-vram:\t16 MiB\ndrm-engine-gfx:\t18446744073709551615 ns\ndrm-engine-gfx:\t1 ns\n",
       "drm-resident-gtt:\t18446744073709551615 KiB\ndrm-engine-enc_1:\t5 ns\nvram mem:\t8 kB\ngtt mem:\t0\n"}},
     {drive_command, {"a b\n", " -c \xe5\x8d\x8e\xe4\xb8\xba\xe5\x8d\x8e\xe4\xb8\xba\xe5\x8d\x8e\xe4\xb8\xba"}},
+    {drive_vdev,
+     {"PciBusId: 0000:07:00.0\ncu_mask: 0x00000000000000ff\ncu_count: 8\nmem: 2000 MiB\ndevice_id: 0\nvdev_id: 3\n",
+      "pipe_id: 2\nenable: 1\nmem: 1073741824 MiB\n", "cu_count: 65536\nenable: 2\n"}},
     {drive_user, {"root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n", "averylongname:x:1000:1::/:\n"}},
 };
 

@@ -9,6 +9,7 @@
  *  - The library keeps no global state, reads no environment variable, writes nothing, and never wakes a sleeping card.
  *    What that is worth once the vendor's library is in the process is said there.
  *    It opens only regular files below the root, never /dev/kfd, and none of the files that act when they are read.
+ *    (Hygon's own libhydmi does other things; dtk_virtuals_read() loads it when it is asked to, and says what it does.)
  *  - Direct calls may block for as long as the kernel does when a card is sick.
  *  - Threads: any number may use one system, one call a device (and its card) at a time. dtk_rescan() waits for the
  *    others and they for it. After fork() both processes may go on, unless another thread was in dtk_rescan() then.
@@ -234,6 +235,7 @@ enum dtk_detail {
     DTK_DETAIL_TABLE_UNKNOWN =
         0x20000,               /* + (format << 8 | content): a gpu_metrics revision this library does not know */
     DTK_DETAIL_RSMI = 0x30000, /* + the rsmi_status_t that a function of the vendor's library returned */
+    DTK_DETAIL_DMI = 0x40000,  /* + the status that Hygon's libhydmi gave */
 };
 
 /* ---- Systems ---- */
@@ -446,8 +448,8 @@ DTK_API int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t si
 #define DTK_SCAN_KFD 0x1u    /* compute: sys/class/kfd/kfd/proc. Every user may read it */
 #define DTK_SCAN_FDINFO 0x2u /* graphics, video and compute: proc/<pid>/fdinfo, which the owner and root may read */
 #define DTK_SCAN_FULL 0x4u   /* look at every process anew, and not only when that is due */
-#define DTK_SCAN_RSMI                                                                                                  \
-    0x8u /* the vendor's library of Hygon cards: how busy a process keeps one. With either of the first */
+/* The library of Hygon cards: how busy a process keeps one. With either of the first two. */
+#define DTK_SCAN_RSMI 0x8u
 
 /* Why processes may be hidden: bits of dtk_scan.hidden_reasons. */
 #define DTK_HIDDEN_DENIED 0x1u    /* descriptors of other users' processes: only they and root may look at them */
@@ -550,6 +552,87 @@ DTK_API int dtk_tracker_scan(dtk_tracker *tracker, uint32_t flags, dtk_scan *ret
  * into `ret`, each `size` bytes. Return how many there are. */
 DTK_API int dtk_tracker_processes(const dtk_tracker *tracker, dtk_process *ret, size_t size, size_t count);
 DTK_API int dtk_tracker_usages(const dtk_tracker *tracker, dtk_usage *ret, size_t size, size_t count);
+
+/* ---- Virtual devices of Hygon cards (vDCU) ---- */
+
+/* Where dtk_virtuals_read() looks, and what a reading came from. Read only; untested on a card. */
+#define DTK_VIRTUAL_FILES 0x1u   /* etc/vdev/vdev<n>.conf below the root: what was set up; no use, no owner */
+#define DTK_VIRTUAL_LIBRARY 0x2u /* Hygon's libhydmi.so, of this machine alone */
+
+/* A virtual device. Numbers that are not known are -1, strings that are not known are empty.
+ * In each reading `source` is DTK_VIRTUAL_FILES or DTK_VIRTUAL_LIBRARY. Statuses: OK; UNSUPPORTED none of the places has
+ * it; DENIED; GONE the library does not know the device of a file; FAILED. `detail` may be DTK_DETAIL_DMI + a status of
+ * the library. */
+typedef struct dtk_virtual {
+    int32_t id;              /* N of vdev<N> */
+    int32_t card;            /* index of its card; -1 it is not there, or nobody says which it is */
+    int32_t device;          /* number of its card, as Hygon's tools count them */
+    int32_t pipe;            /* of the card, that it uses */
+    int32_t enabled;         /* 1 or 0 */
+    uint32_t sources;        /* where it was seen: DTK_VIRTUAL_FILES | DTK_VIRTUAL_LIBRARY */
+    char bdf[24];            /* PCI address of its card, also of one that is not there */
+    char name[96];           /* what the library calls it */
+    char container[24];      /* number of the container that owns it: 0x1234abcd */
+    dtk_value compute_units; /* u64; 0 when it shares all of its card's */
+    dtk_value memory_total;  /* u64, B */
+    dtk_value memory_used;   /* u64, B; from the library alone */
+    dtk_value utilization;   /* f64, %; from the library alone */
+} dtk_virtual;
+
+/* What a card has left for virtual devices, which the library alone knows. */
+typedef struct dtk_virtual_card {
+    int32_t card;                 /* index of the card; -1 not known which one it is */
+    int32_t device;               /* its number, as Hygon's tools count them */
+    dtk_value compute_units_free; /* u64 */
+    dtk_value memory_free;        /* u64, B */
+} dtk_virtual_card;
+
+/* A look as a whole. */
+typedef struct dtk_virtual_scan {
+    int32_t devices;        /* rows of dtk_virtuals_devices() */
+    int32_t cards;          /* rows of dtk_virtuals_cards() */
+    int32_t counted;        /* virtual devices that the library counts; -1 not known */
+    int32_t most;           /* virtual devices that a card can have; -1 not known */
+    int32_t truncated;      /* 1: there are more than this library takes */
+    int32_t skipped;        /* configuration files that could not be used */
+    int32_t skipped_detail; /* why, of the first: an errno (EEXIST: a second one of a device), or an enum dtk_detail */
+    int32_t files_detail;   /* errno, when `files` is FAILED */
+    int32_t library_detail; /* status of `call`, the library's own; -1 the library has no such function */
+    int32_t node;           /* /dev/mkfd, looked at when the library could not begin: 1 there, 0 not, -1 not asked */
+    uint8_t files;          /* enum dtk_status: OK; UNSUPPORTED no etc/vdev, or it was not asked; DENIED; FAILED */
+    uint8_t library;        /* enum dtk_status: OK; UNSUPPORTED it was not asked, or says so; NOT_FOUND there is none;
+                               LIBRARY it cannot be loaded; DENIED; FAILED */
+    uint8_t named;          /* 1: there was another `library` asked for, which cannot be loaded */
+    uint8_t reserved[5];    /* 0 */
+    char first_skipped[64]; /* path of the first of these files */
+    char call[40];          /* function of the library that failed, "" none */
+    char path[256];         /* of the library that was loaded */
+    char message[256];      /* why one could not be loaded, in the words of the linker */
+} dtk_virtual_scan;
+
+/* Look for virtual devices in some places (DTK_VIRTUAL_*), once. Free what it gives before its system.
+ * `library` is a path of libhydmi.so, NULL the known places: /opt/hyhal/lib, /usr/local/hyhal/lib, /opt/dtk/.hyhal/lib
+ * and where the linker looks; they come next too when there is none at that path. It is loaded by dlopen(RTLD_LOCAL)
+ * when the root is this machine's and has a Hygon card, or a path is given; it stays loaded, opens /dev/mkfd, runs ps
+ * and lsmod, keeps a lock file in /tmp, and may print, block or end the process: call it where that does no harm.
+ * Of the library only what reads is called: dmiGetDeviceCount, dmiGetMaxVDeviceCount, dmiGetVDeviceCount,
+ * dmiGetDeviceRemainingInfo, dmiGetVDeviceInfo, dmiGetVDevBusyPercent.
+ * It does not say which card is which. A virtual device is on the card that its file names; else the library's cards are
+ * taken for the Hygon cards in the order of their KFD nodes, when it has as many.
+ * Errors: INVALID_ARGUMENT no place or an unknown one; NO_MEMORY. That nothing could be seen is none: see the scan. */
+typedef struct dtk_virtuals dtk_virtuals;
+DTK_API int dtk_virtuals_read(dtk_system *system, uint32_t places, const char *library, dtk_virtuals **ret);
+
+/* Free a look. NULL is ignored. */
+DTK_API void dtk_virtuals_free(dtk_virtuals *virtuals);
+
+/* The look as a whole. `size` is sizeof(dtk_virtual_scan). */
+DTK_API int dtk_virtuals_scan(const dtk_virtuals *virtuals, dtk_virtual_scan *ret, size_t size);
+
+/* The virtual devices by number, and the cards as the library counts them; at most `count` into `ret`, each `size`
+ * bytes. Return how many there are. */
+DTK_API int dtk_virtuals_devices(const dtk_virtuals *virtuals, dtk_virtual *ret, size_t size, size_t count);
+DTK_API int dtk_virtuals_cards(const dtk_virtuals *virtuals, dtk_virtual_card *ret, size_t size, size_t count);
 
 #ifdef __cplusplus
 }

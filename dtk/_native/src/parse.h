@@ -123,4 +123,23 @@ int parse_fdinfo(const char *text, size_t len, struct fdinfo *ret);
 /* The name of a user in etc/passwd. -DTK_NOT_FOUND: nobody has that number. */
 int parse_user(const char *text, size_t len, int64_t uid, char *ret, size_t size);
 
+/* ---- Virtual devices: parse_vdev.c ---- */
+
+/* A number that may be missing. `status` is OK, UNSUPPORTED without such a line, FAILED when it is not of its form. */
+struct vdev_number {
+    uint8_t status;
+    uint64_t value; /* 0 unless OK */
+};
+
+struct vdev {
+    struct vdev_number id, card, compute_units, pipe, enabled;
+    struct vdev_number memory; /* bytes */
+    bool has_address;
+    struct pci_address address; /* of its card */
+};
+
+/* etc/vdev/vdev<n>.conf: lines "PciBusId: 0000:07:00.0", "cu_count: 30", "mem: 16384 MiB", in any order. Lines of other
+ * names are left out; a file without any of the known ones is refused. */
+int parse_vdev(const char *text, size_t len, struct vdev *ret);
+
 #endif

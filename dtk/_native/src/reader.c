@@ -1,7 +1,8 @@
 /* dtk-reader: reads cards for a program that must not hang. A thread for each card; see reader.h for what it writes.
  *
  *   dtk-reader --root DIR --tiers N [--interval MS [--slow N EVERY]] [--device KEY]... [--without BDF]...
- *              [--processes FLAGS] [--auto | --rsmi] [--library METRICS] [--library-aborted] [--debug]
+ *              [--processes FLAGS] [--virtual LIBRARY] [--auto | --rsmi] [--library METRICS] [--library-aborted]
+ *              [--debug]
  *
  * Without --interval it reads once. It ends when its standard input does: whoever started it is gone. */
 #include <dirent.h>
@@ -29,7 +30,8 @@ struct options {
     int key_count;
     const char *without[CARDS_MAX];
     int without_count;
-    uint32_t processes; /* DTK_SCAN_*, 0 none */
+    uint32_t processes;   /* DTK_SCAN_*, 0 none */
+    const char *virtuals; /* for virtuals_send(); NULL none */
     uint64_t flags;
     bool library_aborted;
 };
@@ -136,6 +138,16 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
+static void add_virtuals(struct dtk_system *system)
+{
+    struct card *card = work_add(NULL, VIRTUAL_SLOT);
+
+    if (card) {
+        card->system = system;
+        card->virtuals = options.virtuals;
+    }
+}
+
 /* The machine, from HELLO to READY. */
 static int introduce(struct dtk_system **ret)
 {
@@ -171,6 +183,8 @@ static int introduce(struct dtk_system **ret)
     free(selected);
     if (status == 0 && options.processes && work.count > 0)
         status = add_processes(system);
+    if (status == 0 && options.virtuals)
+        add_virtuals(system);
     if (status == 0)
         frame_send(FRAME_READY, -1, 0, NULL, 0, NULL, 0);
     *ret = system;
@@ -324,6 +338,8 @@ static int parse_options(int argc, char **argv)
             parse_metrics(value);
         else if (strcmp(name, "--processes") == 0)
             options.processes = (uint32_t)atoi(value);
+        else if (strcmp(name, "--virtual") == 0)
+            options.virtuals = value;
         else if (strcmp(name, "--interval") == 0)
             options.interval_ms = atoi(value);
         else if (strcmp(name, "--slow") == 0 && i + 1 < argc) {

@@ -5,16 +5,16 @@
  *
  * First HELLO; while cards are looked for, TOUCHING; then SYSTEM, a DEVICE for each device and card, and READY, or
  * ERROR and the end. Then for each tick TICK, INFO and SAMPLE from the cards as they answer, and DONE when all that were
- * asked in the tick have; processes, where they are wanted, are asked like a card. What the vendor's library is asked for
- * is STALE in the SAMPLE of the card's files, and told by a second SAMPLE of the same tick. A card that hangs, or a
- * library, is not asked again before it answers. CHANGED, and the end, when cards came or left. */
+ * asked in the tick have; processes and virtual devices, where they are wanted, are asked like a card. What the vendor's
+ * library is asked for is STALE in the SAMPLE of the card's files, and told by a second SAMPLE of the same tick. A card
+ * that hangs, or a library, is not asked again before it answers. CHANGED, and the end, when cards came or left. */
 #ifndef DTK_READER_H
 #define DTK_READER_H
 
 #include "dtk.h"
 
 #define FRAME_MAGIC 0x524b5444u /* "DTKR" */
-enum { FRAME_VERSION = 2, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2 };
+enum { FRAME_VERSION = 2, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2, VIRTUAL_SLOT = -3 };
 
 enum frame_kind {
     FRAME_HELLO = 1,      /* struct frame_hello */
@@ -33,6 +33,8 @@ enum frame_kind {
     FRAME_FIRMWARE = 15,  /* dtk_firmwares of the slot, with the slow tier */
     FRAME_LIBRARY = 16,   /* dtk_rsmi: STALE before the vendor's library is loaded, and what came of it */
     FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
+    FRAME_VIRTUAL = 17,   /* slot VIRTUAL_SLOT: dtk_virtual_scan, then its dtk_virtual_cards, then its dtk_virtuals. Of
+                             tick 0: only what the files tell; the library is asked next */
 };
 
 struct frame {
@@ -79,5 +81,8 @@ void frame_open(void);
 /* Write a frame, whole, from any thread; its payload is `head` and then `rest`. Ends the process when nobody reads. */
 void frame_send(enum frame_kind kind, int slot, uint64_t tick, const void *head, size_t head_size, const void *rest,
                 size_t rest_size);
+
+/* reader_virtual.c: the frames of the virtual devices. `library` is a path, "" the known places, "none" no library. */
+void virtuals_send(dtk_system *system, const char *library, uint64_t tick);
 
 #endif

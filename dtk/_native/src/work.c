@@ -34,7 +34,10 @@ struct card *work_add(struct dtk_device *device, int slot)
         return NULL;
     *card = (struct card){.device = device, .slot = slot};
     pthread_mutex_init(&card->lock, NULL);
-    card->main = (struct job){.duty = device ? DUTY_CARD : DUTY_PROCESSES, .card = card};
+    card->main = (struct job){.duty = device                   ? DUTY_CARD
+                                      : slot == PROCESSES_SLOT ? DUTY_PROCESSES
+                                                               : DUTY_VIRTUAL,
+                              .card = card};
     card->library = (struct job){.duty = DUTY_LIBRARY, .card = card};
     card->slow = (struct job){.duty = DUTY_LIBRARY_SLOW, .card = card};
     work.count++;
@@ -301,6 +304,9 @@ static void do_duty(const struct job *job)
         break;
     case DUTY_PROCESSES:
         read_processes(job);
+        break;
+    case DUTY_VIRTUAL:
+        virtuals_send(job->card->system, job->card->virtuals, job->tick);
         break;
     }
 }

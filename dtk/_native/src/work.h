@@ -11,7 +11,8 @@ enum duty {
     DUTY_CARD,         /* the files of a card and its partitions */
     DUTY_LIBRARY,      /* what the vendor's library is to add to that */
     DUTY_LIBRARY_SLOW, /* its calls that take their time */
-    DUTY_PROCESSES
+    DUTY_PROCESSES,
+    DUTY_VIRTUAL
 };
 
 /* A thread, from when it is first asked. It has what it works on for itself while `asked`. */
@@ -24,12 +25,14 @@ struct job {
     pthread_cond_t wake;
 };
 
-/* A card, and those of its partitions that were asked for; or the processes. */
+/* A card, and those of its partitions that were asked for; or, by its slot, the processes or the virtual devices. */
 struct card {
-    struct dtk_device *device; /* NULL: the processes */
+    struct dtk_device *device; /* NULL: no card */
     struct dtk_device *partitions[PARTITIONS_READ_MAX];
     dtk_tracker *tracker;
-    uint32_t scan; /* DTK_SCAN_* */
+    uint32_t scan;             /* of the processes: DTK_SCAN_* */
+    struct dtk_system *system; /* of the virtual devices, and the library for virtuals_send() */
+    const char *virtuals;
     int slot, partition_count;
     struct job main, library, slow;
     pthread_mutex_t lock;               /* of what follows */
@@ -47,7 +50,7 @@ struct work {
 extern struct work work;
 
 void work_init(void);
-/* A card, or with NULL the processes, to be filled in; NULL when there are too many. */
+/* A card, or with NULL what the slot says, to be filled in; NULL when there are too many. */
 struct card *work_add(struct dtk_device *device, int slot);
 
 /* Ask every card that is not still busy with an earlier tick, and is not left out. -1 when a thread does not start. */
