@@ -9,7 +9,20 @@ from ._native import ffi, lib
 from .errors import Error, from_status
 from .identity import Identity, strings
 from .metrics import text
-from .records import ECC, Activity, Clocks, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization, ecc_blocks
+from .records import (
+    ECC,
+    Activity,
+    Clocks,
+    Fan,
+    Memory,
+    PCIe,
+    Power,
+    Temperature,
+    Throttle,
+    Utilization,
+    ecc_blocks,
+    memory_banks,
+)
 from .sample import Sample
 
 TYPE_CHECKING = False
@@ -272,6 +285,17 @@ class Device(Identity):
     def virtual_devices(self) -> tuple[VirtualDevice, ...]:
         """The virtual devices of its card, as their configuration files tell: see System.virtual_devices()."""
         return tuple(v for v in self._system.virtual_devices().devices if v.card == self.card_index)
+
+    def memory_banks(self) -> dict[str, dict[str, int]]:
+        """What Hygon's driver counts for each bank of the card's memory, errors among it, by the driver's names.
+        Untested on a card. Raises as firmware() does.
+
+        Source files: mem_banks/<bank>/properties.
+        """
+        count, rows = self._rows(lib.dtk_device_banks, "dtk_bank_count")
+        if count < 0:
+            raise self._failed(count, "memory_banks")
+        return memory_banks(rows)
 
     def firmware(self) -> dict[str, str]:
         """Firmware versions as the driver writes them, by the driver's names: {"smc": "0x00446700", …}.

@@ -27,12 +27,12 @@ __all__ = ["Crash", "Frame", "Reader"]
 # reader.h
 MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 2, 64 << 20
 HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED = range(1, 13)
-PROCESSES, ECC, FIRMWARE, LIBRARY, VIRTUAL = range(13, 18)
+PROCESSES, ECC, FIRMWARE, LIBRARY, VIRTUAL, BANKS = range(13, 19)
 PROCESSES_SLOT, VIRTUAL_SLOT = -2, -3
 NO_LIBRARY = "none"  # of `virtual`: only the files
 LOG_MAX = 16384  # bytes
 _HEADER = struct.Struct("=IHHIiQ")
-_HELLO = struct.Struct("=12I")
+_HELLO = struct.Struct("=13I")
 
 PROGRAM = os.path.join(os.path.dirname(_dtk.__file__), "bin", "dtk-reader")
 
@@ -120,7 +120,7 @@ class Reader:
         try:
             while len(self._buffer) - at >= _HEADER.size:
                 magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
-                if magic != MAGIC or version != VERSION or not HELLO <= kind <= VIRTUAL or length > LENGTH_MAX:
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= BANKS or length > LENGTH_MAX:
                     raise Crash("dtk-reader wrote what is no frame")
                 end = at + _HEADER.size + length
                 if end > len(self._buffer):
@@ -137,8 +137,8 @@ class Reader:
             del self._buffer[:at]
 
     def _greet(self, payload: bytes) -> None:
-        structs = ("value", "info", "system_info", "probe", "scan", "process", "usage", "ecc_block", "firmware", "rsmi")
-        sizes = [ffi.sizeof(f"dtk_{name}") for name in structs]
+        names = "value info system_info probe scan process usage ecc_block firmware rsmi bank_count"
+        sizes = [ffi.sizeof(f"dtk_{name}") for name in names.split()]
         if len(payload) != _HELLO.size or [*_HELLO.unpack(payload)] != [lib.DTK_API_VERSION, metrics.COUNT, *sizes]:
             raise Crash("dtk-reader is of another version than dtk")
         self._greeted = True

@@ -115,6 +115,14 @@ class Utilization(Record):
     cu: float | None
 
 
+def memory_banks(rows: Iterable[CData]) -> dict[str, dict[str, int]]:
+    """dtk_bank_counts by bank and name."""
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        found.setdefault(text(row.bank), {})[text(row.name)] = int(row.count)
+    return dict(sorted(found.items()))
+
+
 class Activity(Record):
     """What Hygon's library measures over a window of time; None on other cards.
 

@@ -13,7 +13,7 @@ from .identity import Identity, strings
 from .library import ABORTED, VendorLibrary, library_record, library_warnings, resolve_backend
 from .metrics import text
 from .reader import NO_LIBRARY, Crash, Reader
-from .records import ECCBlock, ecc_blocks
+from .records import ECCBlock, ecc_blocks, memory_banks
 from .sample import Sample
 from .system import Probe, SystemInfo, key_error, key_text, probe_record, resolve_root, root_error, system_info
 
@@ -40,12 +40,12 @@ class Reading(Identity):
     sample: its readings; of a card that did not answer by the deadline every value is None for the reason "stale".
     state: "ok", "asleep", "stale", "gone", "denied" or "failed". info: strings that a driver may change, as
     Device.info(). last: its last readings before it became stale, None when there were none or it is not stale.
-    ecc_blocks, firmware: errors by block and firmware versions of a card, as Device.ecc() and Device.firmware() have
-    them; empty unless the slow tier was asked for.
+    ecc_blocks, firmware, memory_banks: errors by block, firmware versions and memory banks of a card, as Device.ecc(),
+    Device.firmware() and Device.memory_banks() have them; empty unless the slow tier was asked for.
     card_devices: of a card, the indices of its devices, also of those that were not asked for.
     """
 
-    __slots__ = ("_info", "card_devices", "ecc_blocks", "firmware", "info", "last", "sample", "state")
+    __slots__ = ("_info", "card_devices", "ecc_blocks", "firmware", "info", "last", "memory_banks", "sample", "state")
 
     def __init__(self, slot: Slot, sample: Sample, last: Sample | None) -> None:
         """For Snapshot."""
@@ -57,6 +57,7 @@ class Reading(Identity):
         self.card_devices = slot.card_devices
         self.ecc_blocks = slot.ecc_blocks
         self.firmware = slot.firmware
+        self.memory_banks = slot.memory_banks
 
     @property
     def _identity(self) -> CData:
@@ -142,6 +143,7 @@ class Slot:
         self.card_devices = card_devices
         self.ecc_blocks: dict[str, ECCBlock] = {}
         self.firmware: dict[str, str] = {}
+        self.memory_banks: dict[str, dict[str, int]] = {}
         self.sample: Sample | None = None  # the last
         self.tick = 0  # of that
         self.asked = 0.0  # when it was asked what it has not yet answered; 0 when it has
@@ -186,6 +188,8 @@ class Assembly:
             self.slots[slot].info = _struct("dtk_info", payload)
         elif kind == reader.ECC:
             self.slots[slot].ecc_blocks = ecc_blocks(_structs("dtk_ecc_block", payload))
+        elif kind == reader.BANKS:
+            self.slots[slot].memory_banks = memory_banks(_structs("dtk_bank_count", payload))
         elif kind == reader.FIRMWARE:
             rows = _structs("dtk_firmware", payload)
             self.slots[slot].firmware = dict(sorted((text(row.name), text(row.version)) for row in rows))

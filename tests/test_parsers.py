@@ -425,3 +425,39 @@ def test_fuzz(tmp_path: Path) -> None:
     done = subprocess.run([program, "200000", *seeds], capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"200000 inputs, {len(seeds)} tables\n"
+
+
+# ---- parse_next_count ----
+
+
+def counts(text: bytes) -> list[tuple[str, int]]:
+    """All that parse_next_count() finds."""
+    ffi, lib = library()
+    at, name, number = ffi.new("size_t *"), ffi.new("char[40]"), ffi.new("uint64_t *")
+    found = []
+    while lib.parse_next_count(text, len(text), at, name, 40, number) == 1:
+        found.append((ffi.string(name).decode(), number[0]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"ce_count 5\nue_count 0\n", [("ce_count", 5), ("ue_count", 0)]),
+        (b"ce: 5\nue count : 0x10", [("ce", 5), ("ue count", 16)]),
+        (b"mode auto\n\n7\n: 3\nlast 1", [("last", 1)]),
+        (b"a -1\nb 18446744073709551616\nc 2 3\n", [("c 2", 3)]),
+        (b"", []),
+        (b"a 1\0b 2\n", [("a", 1)]),
+    ],
+)
+def test_next_count(text: bytes, found: list[tuple[str, int]]) -> None:
+    assert counts(text) == found
+
+
+@given(
+    st.lists(st.tuples(st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True), st.integers(0, 2**64 - 1))), st.booleans()
+)
+def test_next_count_finds_every_line(rows: list[tuple[str, int]], colon: bool) -> None:
+    text = "".join(f"{name}{':' if colon else ''} {number}\n" for name, number in rows)
+    assert counts(text.encode()) == rows

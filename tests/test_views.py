@@ -180,6 +180,25 @@ def test_show_takes_keys_in_both_ways(machine: Get) -> None:
     assert output("show", root=root).count("GPU 7: ") == 1
 
 
+def test_show_and_device_have_the_memory_banks(copy_machine: Get) -> None:
+    root = copy_machine("k100_ai-2s")
+    with dtk.System(root) as system:
+        directory, other = (device_directory(root, card.bdf) for card in system.cards()[:2])
+    put(directory, "mem_banks/0/properties", "ce_count 5\nue_count: 0x1\nstate good\n")
+    put(directory, "mem_banks/1/properties", "\x1b[31m 7\n")
+    put(other, "mem_banks/0/properties", b"\xff\xfe")
+    assert "memory bank 0" in (text := output("show", "0", root=root))
+    assert re.search(r"^  memory bank 0 +ce_count 5, ue_count 1$", text, re.MULTILINE)
+    assert "\x1b" not in text
+    assert "memory bank" not in output("show", "1", root=root)
+    with dtk.System(root) as system:
+        first, second, third, *_ = system.devices()
+        assert first.memory_banks()["0"] == {"ce_count": 5, "ue_count": 1}
+        assert second.memory_banks() == {}
+        with pytest.raises(dtk.NotSupported):
+            third.memory_banks()
+
+
 # ---- map ----
 
 

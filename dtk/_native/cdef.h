@@ -211,6 +211,14 @@ typedef struct dtk_ecc_block {
 
 int dtk_device_ecc(dtk_device *device, dtk_ecc_block *ret, size_t size, size_t count);
 
+typedef struct dtk_bank_count {
+    char bank[24];
+    char name[40];
+    uint64_t count;
+} dtk_bank_count;
+
+int dtk_device_banks(dtk_device *device, dtk_bank_count *ret, size_t size, size_t count);
+
 typedef struct dtk_firmware {
     char name[24];
     char version[40];

@@ -111,6 +111,11 @@ int main(void)
     FIELD(dtk_ecc_block, uncorrectable, 40);
     FIELD(dtk_ecc_block, deferred, 56);
 
+    SIZE(dtk_bank_count, 72);
+    FIELD(dtk_bank_count, bank, 0);
+    FIELD(dtk_bank_count, name, 24);
+    FIELD(dtk_bank_count, count, 64);
+
     SIZE(dtk_firmware, 64);
     FIELD(dtk_firmware, name, 0);
     FIELD(dtk_firmware, version, 24);

@@ -49,6 +49,19 @@ DRIVER(property, uint64_t, "simd_count", &ret)
 DRIVER(error_counts, struct error_counts, &ret)
 DRIVER(pci_address, struct pci_address, &ret)
 
+/* Comes to an end, and never goes back. */
+static void drive_next_count(const char *text, size_t len)
+{
+    size_t at = 0, before = 0;
+    char name[40];
+    uint64_t count;
+
+    while (parse_next_count(text, len, &at, name, sizeof name, &count) == 1) {
+        CHECK(at > before && at <= len && name[0] && memchr(name, 0, sizeof name));
+        before = at;
+    }
+}
+
 static void drive_bad_pages(const char *text, size_t len)
 {
     uint64_t ret[2] = {7, 7}, before[2] = {7, 7};
@@ -233,6 +246,7 @@ static const struct {
     {drive_variable, {"DRIVER=amdgpu\nPCI_CLASS=38000\nPCI_ID=1002:740F\n", "PCI_ID=1D94:6210\nDRIVER=hycu"}},
     {drive_error_counts, {"ue: 0\nce: 17\n", "ue: 1\nce: 2\nde: 3\n"}},
     {drive_bad_pages, {"0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P\n0x0 : 0x1000 : F\n", ""}},
+    {drive_next_count, {"ce_count 5\nue count: 0x12\n\nname\n: 3\nmode auto\n", "1 2", "a:1\n"}},
     {drive_pci_address, {"0000:43:00.0", "43:1f.7", "ffffffff:00:00.0"}},
     {drive_text,
      {"Instinct MI210\n", "  \xe5\x8d\x8e\xe4\xb8\xba \xf0\x9f\x90\x8d\x1b[31m\xc2\x9b\xff ", "\xed\xa0\x80\xc0\x80"}},

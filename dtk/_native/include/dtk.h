@@ -433,6 +433,17 @@ typedef struct dtk_ecc_block {
  * Errors: UNSUPPORTED no ras directory; DENIED; ASLEEP; GONE; ON_CARD a partition was asked. */
 DTK_API int dtk_device_ecc(dtk_device *device, dtk_ecc_block *ret, size_t size, size_t count);
 
+typedef struct dtk_bank_count {
+    char bank[24]; /* as the driver names it */
+    char name[40]; /* of the number, as the driver writes it */
+    uint64_t count;
+} dtk_bank_count;
+
+/* What Hygon's driver counts for each bank of the card's memory, errors among it: every number it tells, at most `count`
+ * into `ret`, each `size` bytes; returns how many there are. Untested on a card: the names are the driver's.
+ * Source files: mem_banks/<bank>/properties. Errors: as dtk_device_ecc(). */
+DTK_API int dtk_device_banks(dtk_device *device, dtk_bank_count *ret, size_t size, size_t count);
+
 typedef struct dtk_firmware {
     char name[24];    /* "smc", "mec", "vcn", ... */
     char version[40]; /* as the driver writes it, 0x hex */

@@ -150,6 +150,27 @@ int parse_property(const char *text, size_t len, const char *key, uint64_t *ret)
     return status == 0 ? parse_u64(value.at, (size_t)(value.end - value.at), ret) : status;
 }
 
+int parse_next_count(const char *text, size_t len, size_t *at, char *name, size_t size, uint64_t *ret)
+{
+    struct span s = span_of(text, len), line;
+
+    s.at = *at < (size_t)(s.end - s.at) ? s.at + *at : s.end;
+    while (take_full_line(&s, &line)) {
+        struct span key = line;
+
+        while (!is_empty(&key) && !is_blank(key.end[-1]) && key.end[-1] != ':')
+            key.end--;
+        line.at = key.end;
+        while (!is_empty(&key) && (is_blank(key.end[-1]) || key.end[-1] == ':'))
+            key.end--;
+        *at = (size_t)(s.at - text);
+        if (!is_empty(&key) && parse_u64(line.at, (size_t)(line.end - line.at), ret) == 0 &&
+            parse_text(key.at, (size_t)(key.end - key.at), name, size) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 int parse_variable(const char *text, size_t len, const char *key, char *ret, size_t size)
 {
     struct span value;

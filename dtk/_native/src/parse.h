@@ -38,6 +38,10 @@ int parse_levels(const char *text, size_t len, struct levels *ret);
 /* The number of the first line "key number", as in KFD's properties. -DTK_NOT_FOUND: no line has that key. */
 int parse_property(const char *text, size_t len, const char *key, uint64_t *ret);
 
+/* The next line "name number" or "name: number" from `*at` on, which moves behind it; the name is made fit to print as
+ * parse_text() does. Other lines are left out. 1, or 0 at the end of the text. */
+int parse_next_count(const char *text, size_t len, size_t *at, char *name, size_t size, uint64_t *ret);
+
 /* The value of the first line "key=value", as in uevent, made fit to print as parse_text() does.
  * -DTK_NOT_FOUND: no line has that key; -DTK_FAILED: its value is empty. */
 int parse_variable(const char *text, size_t len, const char *key, char *ret, size_t size);

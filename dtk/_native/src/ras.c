@@ -161,6 +161,39 @@ void ras_read(struct sample *sample)
         sample->reading[parts[i]] = (struct reading){.status = (uint8_t)-status};
 }
 
+/* ---- Errors of memory banks ---- */
+
+static int visit_bank(void *context, const char *name)
+{
+    struct walk *walk = context;
+    struct dtk_device *device = walk->device;
+    dtk_bank_count record = {0};
+    char path[128];
+    size_t at = 0;
+    ssize_t got;
+
+    snprintf(path, sizeof path, "%s/%.64s/properties", walk->directory, name);
+    got = root_read(&device->system->root, device->directory, path, device->buffer, READ_MAX);
+    if (got <= 0 || parse_text(name, strlen(name), record.bank, sizeof record.bank) != 0)
+        return 0;
+    while (parse_next_count(device->buffer, (size_t)got, &at, record.name, sizeof record.name, &record.count) == 1)
+        store(walk, &record, sizeof record);
+    return 0;
+}
+
+int dtk_device_banks(dtk_device *device, dtk_bank_count *ret, size_t size, size_t count)
+{
+    struct walk walk = {.device = device, .directory = "mem_banks", .ret = ret, .size = size, .room = count};
+    int status;
+
+    if (!device || (!ret && count))
+        return -DTK_INVALID_ARGUMENT;
+    system_lock(device->system);
+    status = walk_directory(&walk, visit_bank);
+    system_unlock(device->system);
+    return status;
+}
+
 /* ---- Firmware ---- */
 
 static int visit_firmware(void *context, const char *name)

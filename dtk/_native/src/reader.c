@@ -152,10 +152,10 @@ static void add_virtuals(struct dtk_system *system)
 static int introduce(struct dtk_system **ret)
 {
     const struct enumeration enumeration = {touching, options.without, options.without_count};
-    struct frame_hello hello = {DTK_API_VERSION,       DTK_METRIC_COUNT,        sizeof(dtk_value),
-                                sizeof(dtk_info),      sizeof(dtk_system_info), sizeof(dtk_probe),
-                                sizeof(dtk_scan),      sizeof(dtk_process),     sizeof(dtk_usage),
-                                sizeof(dtk_ecc_block), sizeof(dtk_firmware),    sizeof(dtk_rsmi)};
+    struct frame_hello hello = {
+        DTK_API_VERSION,      DTK_METRIC_COUNT, sizeof(dtk_value),     sizeof(dtk_info),  sizeof(dtk_system_info),
+        sizeof(dtk_probe),    sizeof(dtk_scan), sizeof(dtk_process),   sizeof(dtk_usage), sizeof(dtk_ecc_block),
+        sizeof(dtk_firmware), sizeof(dtk_rsmi), sizeof(dtk_bank_count)};
     dtk_system_info info;
     dtk_probe probe;
     struct dtk_system *system;

@@ -33,6 +33,7 @@ enum frame_kind {
     FRAME_FIRMWARE = 15,  /* dtk_firmwares of the slot, with the slow tier */
     FRAME_LIBRARY = 16,   /* dtk_rsmi: STALE before the vendor's library is loaded, and what came of it */
     FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
+    FRAME_BANKS = 18,     /* dtk_bank_counts of the slot, with the slow tier */
     FRAME_VIRTUAL = 17,   /* slot VIRTUAL_SLOT: dtk_virtual_scan, then its dtk_virtual_cards, then its dtk_virtuals. Of
                              tick 0: only what the files tell; the library is asked next */
 };
@@ -47,7 +48,7 @@ struct frame {
 
 struct frame_hello {
     uint32_t api_version, metric_count, value_size, info_size, system_info_size, probe_size;
-    uint32_t scan_size, process_size, usage_size, ecc_size, firmware_size, rsmi_size;
+    uint32_t scan_size, process_size, usage_size, ecc_size, firmware_size, rsmi_size, bank_size;
 };
 
 struct frame_device {

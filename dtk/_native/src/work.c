@@ -148,16 +148,21 @@ bool work_is_done(uint64_t tick)
 
 /* ---- The files of a card ---- */
 
-/* What belongs to the slow tier and is no metric: errors by block, versions of the firmware. */
+/* What belongs to the slow tier and is no metric: errors by block and memory bank, versions of the firmware. */
 static void read_details(struct dtk_device *device, int slot, uint64_t tick)
 {
-    enum { ROOM = 64 };
+    enum { ROOM = 64, BANKS_ROOM = 1024 };
+    dtk_bank_count banks[BANKS_ROOM];
     dtk_ecc_block blocks[ROOM];
     dtk_firmware firmware[ROOM];
     int count = dtk_device_ecc(device, blocks, sizeof blocks[0], ROOM);
 
     if (count > 0)
         frame_send(FRAME_ECC, slot, tick, blocks, (size_t)(count < ROOM ? count : ROOM) * sizeof blocks[0], NULL, 0);
+    count = dtk_device_banks(device, banks, sizeof banks[0], BANKS_ROOM);
+    if (count > 0)
+        frame_send(FRAME_BANKS, slot, tick, banks, (size_t)(count < BANKS_ROOM ? count : BANKS_ROOM) * sizeof banks[0],
+                   NULL, 0);
     count = dtk_device_firmware(device, firmware, sizeof firmware[0], ROOM);
     if (count > 0)
         frame_send(FRAME_FIRMWARE, slot, tick, firmware, (size_t)(count < ROOM ? count : ROOM) * sizeof firmware[0],
