@@ -99,7 +99,7 @@ def test_help_on_a_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("dtk-smi q", {"query"}), ("dtk-smi query --f", {"--format"}), ("dtk-smi ps --u", {"--user"})],
+    [("dtk-smi q", {"query"}), ("dtk-smi query --f", {"--format"}), ("dtk-smi ps --u", {"--use", "--user"})],
 )
 def test_shell_completes(line: str, expected: set[str]) -> None:
     words = line.split()

@@ -81,8 +81,8 @@ def _details(reading: dtk.Reading, screen: Screen) -> Iterator[str]:
     for name, block in reading.ecc_blocks.items():
         counts = (f"{kind} {'-' if count is None else count}" for kind, count in zip(block._fields, block, strict=True))
         yield f"  {'errors in ' + screen.text(name):<{LABEL}}  {', '.join(counts)}"
-    for bank, counts in reading.memory_banks.items():
-        shown = ", ".join(f"{screen.text(name)} {count}" for name, count in counts.items())
+    for bank, numbers in reading.memory_banks.items():
+        shown = ", ".join(f"{screen.text(name)} {count}" for name, count in numbers.items())
         yield f"  {'memory bank ' + screen.text(bank):<{LABEL}}  {shown}"
     for name, version in reading.firmware.items():
         yield f"  {'firmware ' + screen.text(name):<{LABEL}}  {screen.text(version)}"
