@@ -57,7 +57,7 @@ def _section(snapshot: dtk.Snapshot, reading: dtk.Reading, screen: Screen) -> It
         if reason in ("unsupported", "on_card"):
             absent.append(metric.name)
         else:
-            more = sample.detail(metric.name) if reason else sample.source(metric.name)
+            more = sample.detail(metric.name) if reason else _source(sample, metric)
             name, source = f"  {metric.name:<{LABEL}}", screen.text(more or "")
             rows.append([(name, ""), _value(sample, metric, screen), (source, DIM)])
     columns = [Column(""), Column("", ">"), Column("", least=8)]
@@ -86,6 +86,12 @@ def _details(reading: dtk.Reading, screen: Screen) -> Iterator[str]:
         yield f"  {'memory bank ' + screen.text(bank):<{LABEL}}  {shown}"
     for name, version in reading.firmware.items():
         yield f"  {'firmware ' + screen.text(name):<{LABEL}}  {screen.text(version)}"
+
+
+def _source(sample: dtk.Sample, metric: dtk.Metric) -> str:
+    """Where a value is from, and of what is measured over a window how long that is."""
+    window = f", over {metric.window}" if metric.tier == "slow" and metric.window[:1].isdigit() else ""
+    return f"{sample.source(metric.name)}{window}"
 
 
 def _value(sample: dtk.Sample, metric: dtk.Metric, screen: Screen) -> Cell:
