@@ -20,7 +20,7 @@ from machines import MACHINES, device_directory, put
 from smi import SMI, document, environment, output, smi, terminal, validate, widest
 
 import dtk
-from dtk_cli import visibility
+from dtk import visibility
 
 Get = Callable[[str], Path]
 every_machine = pytest.mark.parametrize("name", MACHINES)
