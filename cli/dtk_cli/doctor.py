@@ -84,9 +84,7 @@ def _lines(report: doctor.Report, screen: Screen) -> Iterator[str]:
     for check in report.checks:
         yield from _check(check, screen)
     yield ""
-    yield from _wrapped(
-        "Which variables hide cards from programs, a node with cards says when this is run on it:", screen
-    )
+    yield "Which variables hide cards from programs? Run this on a node with cards:"
     yield screen.style(report.command, DIM)
     for number, findings in enumerate(_groups(report), 1):
         yield ""

@@ -26,13 +26,9 @@ def driver(look: Look) -> Check:
         return check("driver", "Driver", SILENT, status="unknown")
     probe = look.machine.probe
     versions = look.snapshot.system.drivers if look.snapshot else {}
-    modules = [
-        {"name": name, "state": probe.module_states.get(name), "version": versions.get(name)} for name in probe.modules
-    ]
-    words = (
-        " ".join(filter(None, (name, versions.get(name), f"({probe.module_states.get(name) or 'in the kernel'})")))
-        for name in probe.modules
-    )
+    names = dict.fromkeys((*probe.modules, *versions))
+    modules = [{"name": name, "state": probe.module_states.get(name), "version": versions.get(name)} for name in names]
+    words = (" ".join(filter(None, (module["name"], module["version"], module["state"]))) for module in modules)
     summary = ", ".join(words) or f"none of {', '.join(DRIVERS)} is loaded"
     return check("driver", "Driver", summary, {"modules": modules}, _driver_findings(look, probe))
 
@@ -73,6 +69,8 @@ def cards(look: Look) -> Check:
     denied = f", {probe.kfd_denied} more denied" if probe.kfd_denied else ""
     nodes = count(probe.kfd_nodes, "KFD node") if probe.kfd else "no KFD"
     summary = f"{len(pci)} on PCI, {held} with a driver, {nodes}{denied}"
+    if len(pci) < len(rows) and not look.complete:
+        summary = f"{count(len(rows), 'card')}, {nodes}; the recording does not hold PCI"
     return check("cards", "Cards", summary, facts, _card_findings(look, probe))
 
 
@@ -95,16 +93,16 @@ def _card_findings(look: Look, probe: Probe) -> Iterator[Finding]:
     without: list[Reading] = []
     for card in look.snapshot.cards:
         words = {"driver": driver_of(card.vendor_id, card.driver)}
-        if card.bdf not in known and (known or look.live):  # a recording may hold nothing of PCI
+        if card.bdf not in known and look.complete:
             yield found("card_without_pci", f"KFD knows {label(card)}, and PCI does not", card.bdf)
-        elif card.drm_render is None and card.index is not None and probe.drm and card.driver is not None:
+        elif card.drm_render is None and card.index is not None and look.complete:
             yield found("card_without_render", f"{label(card)} has no render node", card.bdf, **words)
         if not _is_in_kfd(look, card) and card.driver != "radeon":  # which never had compute
             without.append(card)
     if not without:
         return
     if not probe.kfd:
-        if look.live:
+        if look.complete:
             yield found("kfd_missing", f"sys/class/kfd is missing, with {count(len(without), 'card')}")
         return
     if probe.kfd_denied:
@@ -150,19 +148,21 @@ def _node_findings(look: Look, probe: Probe) -> Iterator[Finding]:
     assert look.machine
     if not any(card.driver in DRIVERS for card in look.machine.pci) and not (look.snapshot and look.snapshot.cards):
         return  # without a card that a driver has there are none, which is another finding
-    words = {"group": probe.render_group or "render"}
-    denied = False
+    group = probe.render_group or "render"
+    denied = []
     if not probe.dev_kfd and probe.kfd:
         yield found("dev_kfd_missing", "/dev/kfd is missing")
     elif probe.dev_kfd and not probe.dev_kfd_access:
-        denied = True
-        yield found("dev_kfd_denied", f"this user may not open /dev/kfd; it belongs to group {words['group']}", **words)
+        denied.append(("dev_kfd_denied", f"this user may not open /dev/kfd; it belongs to group {group}"))
     if not probe.dev_render:
         yield found("render_missing", "there is no /dev/dri/renderD*")
-    elif (probe.dev_render_access or 0) < probe.dev_render:
-        denied = True
-        closed = probe.dev_render - (probe.dev_render_access or 0)
-        text = f"this user may not open {closed} of {count(probe.dev_render, 'render node')} of group {words['group']}"
-        yield found("render_denied", text, **words)
+    elif closed := probe.dev_render - (probe.dev_render_access or 0):
+        text = f"this user may not open {closed} of {count(probe.dev_render, 'render node')} of group {group}"
+        denied.append(("render_denied", text))
+    for code, text in denied:
+        if group in ("root", "0"):
+            yield found("node_of_root", text, group="render")
+        else:
+            yield found(code, text, group=group)
     if denied and look.machine.in_group and os.getuid():
-        yield found("group_not_active", f"this user is in group {words['group']}, and this process is not", **words)
+        yield found("group_not_active", f"this user is in group {group}, and this process is not", group=group)

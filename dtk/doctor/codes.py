@@ -72,6 +72,11 @@ CODES: dict[str, tuple[str, str]] = {
         "HIP and OpenCL programs of this user do not see these cards.",
         "Join the group, then log in again: sudo usermod -aG {group} $USER. For a container: --group-add {group}.",
     ),
+    "node_of_root": (
+        "The device nodes belong to root alone: programs of other users see no card.",
+        "Until the next boot: sudo chgrp {group} /dev/kfd /dev/dri/renderD*; sudo chmod g+rw the same. A udev rule "
+        "keeps it so.",
+    ),
     "group_not_active": (
         "This user is a member of the group since before this shell was started, or the shell was not told.",
         "Log out and in again, or: newgrp {group}.",

@@ -48,6 +48,11 @@ class Look(Record):
     software: dict[str, Any] | None
     environment: Mapping[str, str]
 
+    @property
+    def complete(self) -> bool:
+        """What does not show is not there; a recording may just not hold it."""
+        return self.live or (self.snapshot is not None and self.snapshot.system.simulated)
+
 
 def label(device: Identity) -> str:
     """What a device is called in a finding."""

@@ -45,9 +45,9 @@ def main() -> None:
 
 def _samples(card: Device) -> dict[str, float]:
     return {
-        "static sample": _median(lambda: card.sample(fast=False)),
-        "fast sample": _median(lambda: card.sample(static=False)),
-        "slow sample": _median(lambda: card.sample(static=False, fast=False, slow=True)),
+        "sample_static": _median(lambda: card.sample(fast=False)),
+        "sample_fast": _median(lambda: card.sample(static=False)),
+        "sample_slow": _median(lambda: card.sample(static=False, fast=False, slow=True)),
     }
 
 

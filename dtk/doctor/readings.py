@@ -22,6 +22,7 @@ STATES = {
 }
 SENSORS = ("junction", "edge", "memory")
 NAMES_MAX = 4  # of readings that failed
+TABLE = "gpu_metrics"
 SLOW = 100_000  # microseconds of one source
 
 
@@ -64,9 +65,13 @@ def _reading_findings(reading: Reading) -> Iterator[Finding]:
         return
     for code, text in sample.warnings:
         yield found(code, text, reading.bdf, **words)
-    if failed := [metric for metric in sample if sample.reason(metric) == "failed"]:
-        more = f" and {len(failed) - NAMES_MAX} more" if len(failed) > NAMES_MAX else ""
-        yield found("reading_failed", f"{name}: {', '.join(failed[:NAMES_MAX])}{more} failed", reading.bdf, **words)
+    for reason, code in (("failed", "reading_failed"), ("denied", "card_denied")):
+        # What a damaged table should have held is told by its warning.
+        metrics = [m for m in sample if sample.reason(m) == reason and TABLE not in (sample.detail(m) or "")]
+        if metrics:
+            more = f" and {len(metrics) - NAMES_MAX} more" if len(metrics) > NAMES_MAX else ""
+            text = f"{name}: {reason} for {', '.join(metrics[:NAMES_MAX])}{more}"
+            yield found(code, text, reading.bdf, **words)
     if errors := sample.ecc_uncorrectable:
         blocks = [block for block, counts in reading.ecc_blocks.items() if counts.uncorrectable]
         where = f" in {', '.join(blocks)}" if blocks else ""
@@ -139,15 +144,15 @@ def _is_slow(card: Reading) -> bool:
 
 
 def _link_findings(look: Look, card: Reading) -> Iterator[Finding]:
-    sample, name, words = card.sample, label(card), {"card": card.bdf}
+    sample, name = card.sample, label(card)
     width, most = sample.pcie_link_width, sample.pcie_link_width_max
     if width is not None and most is not None and width < most:
-        yield found("link_narrow", f"{name} uses {width} of {most} lanes", card.bdf, **words)
+        yield found("link_narrow", f"{name} uses {width} of {most} lanes", card.bdf)
     if _is_slow(card) and sample.utilization_gpu:  # an idle card may lower its speed
         text = f"{name} works at {sample.pcie_link_speed:g} of {sample.pcie_link_speed_max:g} GT/s"
-        yield found("link_slow", text, card.bdf, **words)
+        yield found("link_slow", text, card.bdf)
     nodes = look.machine.probe.numa_nodes if look.machine else None
-    if nodes and nodes > 1 and card.numa_node is None and card.state != "gone":
+    if nodes and nodes > 1 and card.numa_node is None and card.driver is not None:
         yield found("numa_unknown", f"{name} belongs to none of {nodes} NUMA nodes", card.bdf)
 
 
@@ -164,11 +169,11 @@ def cost(look: Look) -> Check:
     calls: dict[str, float] = look.costs["calls"]
     sources: dict[str, float] = look.costs["sources"]
     card = str(look.costs["card"])
-    dearest = sorted(sources.items(), key=lambda pair: -pair[1])[:4]
+    slowest = sorted(sources.items(), key=lambda pair: -pair[1])[:4]
     summary = [
         f"of {card}, in microseconds: {', '.join(f'{name} {time:.0f}' for name, time in calls.items())}",
-        f"dearest sources: {', '.join(f'{name} {time:.1f}' for name, time in dearest)}",
+        f"slowest sources: {', '.join(f'{name} {time:.1f}' for name, time in slowest)}",
     ]
-    slow = ((name, time) for name, time in dearest if time >= SLOW)
+    slow = ((name, time) for name, time in slowest if time >= SLOW)
     findings = (found("source_slow", f"{card}: {name} takes {time / 1000:.0f} ms", card) for name, time in slow)
     return check("cost", title, summary, look.costs, findings)

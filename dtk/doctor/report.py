@@ -72,8 +72,8 @@ class Report(Record):
 
 
 def found(code: str, text: str, card: str | None = None, **words: object) -> Finding:
-    """A finding; `words` go into what its code means and what to do."""
-    meaning, action = (sentence.format(**words) for sentence in CODES[code])
+    """A finding; the card and `words` go into what its code means and what to do."""
+    meaning, action = (sentence.format(card=card, **words) for sentence in CODES[code])
     text = text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
     return Finding(code, text, meaning, action, card)
 

@@ -9,7 +9,7 @@ import shutil
 import time
 
 from .child import run
-from .look import Look, label
+from .look import Look
 from .report import Check, Finding, check, found
 
 TYPE_CHECKING = False
@@ -174,6 +174,7 @@ def _findings(look: Look, compilers: list[dict[str, Any]]) -> Iterator[Finding]:
             if known is not False:
                 continue
             cards = [card for card in look.snapshot.cards if card.arch == arch] if look.snapshot else []
-            text = f"{compiler['hipcc']} does not know {arch}, which is {', '.join(map(label, cards))}"
+            which = ", ".join(str(card.card_index) for card in cards)
+            text = f"{compiler['hipcc']} does not know {arch}, the target of card{'s' * (len(cards) != 1)} {which}"
             others = [other["hipcc"] for other in compilers if other["targets"].get(arch)]
             yield found("target_unknown", text + (f"; {others[0]} does" if others else ""))
