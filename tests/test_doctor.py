@@ -7,16 +7,22 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from machines import MACHINES, device_directory, hwmon_directory, put
 from smi import smi
 
 import dtk
 from dtk import doctor
+from dtk.doctor import readings
+from dtk.doctor.look import Look, Machine
 
 if TYPE_CHECKING:
     from dtk.sim import Mounted
@@ -238,7 +244,7 @@ def test_an_idle_link_may_be_slow_and_a_sleeping_card_is_not_judged(copy_machine
     document = examine(root)
     assert document["healthy"]
     assert "1 idle link below the highest speed" in " ".join(check(document, "links")["summary"])
-    assert "7 ok, 1 asleep" in check(document, "health")["summary"][0]
+    assert "7 answer, 1 asleep" in check(document, "health")["summary"][0]
 
 
 def test_only_some_devices(copy_machine: Get) -> None:
@@ -291,6 +297,18 @@ def test_hang_of_the_first_card_is_not_waited_for(mounted: Callable[[str], Mount
     assert check(document, "cards")["status"] == "ok"
 
 
+def test_machine_that_does_not_even_show_its_cards(mounted: Callable[[str], Mounted]) -> None:
+    machine = mounted(NODE)
+    machine.set(f"hang={KFD}/topology/nodes/*/properties")
+    begin = time.monotonic()
+    done = smi("doctor", "--json", "--deadline", "0.4", root=machine.root)
+    assert time.monotonic() - begin < 0.4 + 0.3 + 0.7
+    document = json.loads(done.stdout)
+    assert done.returncode == 5
+    assert ("cards_unknown", None) in codes(document)
+    assert check(document, "driver")["status"] == "unknown"
+
+
 def test_nodes_of_kfd_that_a_cgroup_denies(mounted: Callable[[str], Mounted]) -> None:
     machine = mounted(NODE)
     number = dtk.System(machine.root).device(FIRST).kfd_node
@@ -298,6 +316,34 @@ def test_nodes_of_kfd_that_a_cgroup_denies(mounted: Callable[[str], Mounted]) ->
     document = examine(machine.root, "--deadline", "5")
     assert codes(document) == {("kfd_denied", None)}
     assert FIRST in findings(document)[0]["text"]
+
+
+# ---- what no simulated machine does ----
+
+
+def reading(**attributes: Any) -> Any:
+    """A whole card as a snapshot has it."""
+    names = dict.fromkeys(("drm_card", "drm_render", "numa_node", "driver", "arch", "partition"))
+    return SimpleNamespace(**{**names, "bdf": FIRST, "index": 0, "card_index": 0, "vendor_id": 0x1D94, **attributes})
+
+
+@pytest.mark.parametrize("state", ["gone", "failed", "denied", "stale"])
+def test_card_that_gives_no_reading_at_all(state: str) -> None:
+    (finding,) = readings._reading_findings(reading(state=state, sample=None))
+    assert (finding.code, finding.card) == (f"card_{state}", FIRST)
+
+
+def test_source_that_takes_long() -> None:
+    costs = {"card": FIRST, "calls": {"sample_fast": 250e3}, "sources": {"gpu_metrics": 245e3, "gpu_busy_percent": 3.0}}
+    snapshot: Any = SimpleNamespace(cards=[reading()])
+    (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {})).findings
+    assert (finding.code, finding.text) == ("source_slow", f"{FIRST}: gpu_metrics takes 245 ms")
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_what_a_process_says_may_be_anything(found: Any) -> None:
+    with suppress(KeyError, TypeError):
+        Machine({"probe": found, "pci": found, "agents": found, "in_group": found})
 
 
 # ---- the catalogue ----

@@ -305,6 +305,7 @@ def test_second_library_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"HIP_VISIBLE_DEVICES": "0,9"}, {"visibility_bad_entry"}),
         ({"ROCR_VISIBLE_DEVICES": "GPU-0123456789abcdef"}, {"visibility_bad_entry"}),
         ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "0"}, {"visibility_twice"}),
+        ({"ROCR_VISIBLE_DEVICES": "0,1,2", "HIP_VISIBLE_DEVICES": "0"}, set()),  # the same card either way
         ({"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2"}, {"visibility_twice", "visibility_bad_entry"}),
         ({"HSA_OVERRIDE_GFX_VERSION": "9.0.6"}, {"gfx_override"}),
         ({"HSA_OVERRIDE_GFX_VERSION": "9.2.8"}, set()),

@@ -93,7 +93,7 @@ def _card_findings(look: Look, probe: Probe) -> Iterator[Finding]:
     without: list[Reading] = []
     for card in look.snapshot.cards:
         words = {"driver": driver_of(card.vendor_id, card.driver)}
-        if card.bdf not in known and look.complete:
+        if card.bdf not in known and card.driver is None and look.complete:
             yield found("card_without_pci", f"KFD knows {label(card)}, and PCI does not", card.bdf)
         elif card.drm_render is None and card.index is not None and look.complete:
             yield found("card_without_render", f"{label(card)} has no render node", card.bdf, **words)

@@ -10,7 +10,7 @@ from .report import Check, Finding, check, found
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 # Read by Hygon's container toolkit when a container starts, and by no program in it.
 CONTAINER = ("HCU_VISIBLE_DEVICES", "VHCU_VISIBLE_DEVICES", "MIG_VISIBLE_DEVICES")
@@ -46,27 +46,28 @@ def environment(look: Look) -> Check:
     facts: dict[str, object] = {"variables": shown}
     findings = list(_findings(look))
     if look.machine:
-        view = visibility.hip([visibility.rocr_uuid(uuid) for uuid in look.machine.agents], values)
+        uuids = [visibility.rocr_uuid(uuid) for uuid in look.machine.agents]
+        view = visibility.hip(uuids, values)
         summary = [*view.notes, *summary]
         facts["visible"] = [look.machine.agents[agent] for agent in view.agents]
         if look.machine.agents:
-            findings = [*_visibility_findings(view), *findings]
+            findings = [*_visibility_findings(view, uuids, values), *findings]
     summary += [f"{name} is for containers as they start, not for programs" for name in CONTAINER if name in shown]
     return check("environment", title, summary or "nothing is set that hides or changes cards", facts, findings)
 
 
-def _visibility_findings(view: visibility.View) -> Iterator[Finding]:
+def _visibility_findings(view: visibility.View, uuids: Sequence[str], values: Mapping[str, str]) -> Iterator[Finding]:
     for step in view.steps:
         if step.why:
             yield found("visibility_bad_entry", f"{step.variable}={step.value}: {step.why}", variable=step.variable)
         elif not step.left:
             yield found("visibility_hides_all", str(step), variable=step.variable)
-    if len(view.steps) > 1 and not all(
-        entry.startswith("GPU-") for step in view.steps for entry in step.value.split(",")
-    ):
+    if len(view.steps) > 1:
         first, second = view.steps
-        text = f"{first.variable}={first.value} and {second.variable}={second.value} are both set"
-        yield found("visibility_twice", text)
+        alone = {name: value for name, value in values.items() if name != first.variable}
+        if visibility.hip(uuids, alone).agents != view.agents:
+            text = f"{first.variable}={first.value} and {second.variable}={second.value} are both set"
+            yield found("visibility_twice", text)
 
 
 def _findings(look: Look) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ STATES = {
     "denied": "may not be read",
     "failed": "gives no reading that can be true",
 }
+WORDS = {"ok": "answer", "stale": "do not"}
 SENSORS = ("junction", "edge", "memory")
 NAMES_MAX = 4  # of readings that failed
 TABLE = "gpu_metrics"
@@ -35,7 +36,7 @@ def health(look: Look) -> Check:
         return check("health", "Health", "no card to look at", status="unknown" if look.snapshot is None else "skipped")
     snapshot = look.snapshot
     states = [card.state for card in snapshot.cards]
-    words = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    words = ", ".join(f"{states.count(state)} {WORDS.get(state, state)}" for state in dict.fromkeys(states))
     facts = {"cards": [_facts(card) for card in snapshot.cards]}
     findings = [finding for reading in _readings(snapshot) for finding in _reading_findings(reading)]
     if snapshot.processes:
