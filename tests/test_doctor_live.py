@@ -205,6 +205,15 @@ def test_compiler_that_knows_them(node: Live, tmp_path: Path) -> None:
     assert "knows gfx928" in " ".join(check(document, "toolchain")["summary"])
 
 
+def test_first_compiler_is_the_one_that_counts(node: Live, tmp_path: Path) -> None:
+    knows, other = compiler(tmp_path / "knows/bin", clang="#!/bin/sh\nexit 0\n"), compiler(tmp_path / "other/bin")
+    path = "/usr/bin:/bin"
+    assert found(node.examine(PATH=f"{knows}:{path}", ROCM_PATH=str(other.parent))) == set()
+    document = node.examine(PATH=f"{other}:{path}", ROCM_PATH=str(knows.parent))
+    assert found(document) == {"target_unknown"}
+    assert findings(document)[0]["text"].endswith(f"{knows}/hipcc does")
+
+
 @pytest.mark.parametrize(
     ("hipcc", "clang", "error"),
     [

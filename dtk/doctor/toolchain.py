@@ -170,11 +170,9 @@ def _findings(look: Look, compilers: list[dict[str, Any]]) -> Iterator[Finding]:
     for compiler in compilers:
         if compiler["error"]:
             yield found("compiler_broken", f"{compiler['hipcc']}: {compiler['error']}")
-        for arch, known in compiler["targets"].items():
-            if known is not False:
-                continue
-            cards = [card for card in look.snapshot.cards if card.arch == arch] if look.snapshot else []
-            which = ", ".join(str(card.card_index) for card in cards)
-            text = f"{compiler['hipcc']} does not know {arch}, the target of card{'s' * (len(cards) != 1)} {which}"
-            others = [other["hipcc"] for other in compilers if other["targets"].get(arch)]
-            yield found("target_unknown", text + (f"; {others[0]} does" if others else ""))
+    for first in compilers[:1]:  # the one that a shell runs; what others know is told
+        for arch in (arch for arch, known in first["targets"].items() if known is False):
+            cards = [str(card.card_index) for card in look.snapshot.cards if card.arch == arch] if look.snapshot else []
+            which = f"the target of card{'s' * (len(cards) != 1)} {', '.join(cards)}"
+            others = [f"; {other['hipcc']} does" for other in compilers if other["targets"].get(arch)]
+            yield found("target_unknown", f"{first['hipcc']} does not know {arch}, {which}{''.join(others[:1])}")
