@@ -318,6 +318,27 @@ def test_costs_of_a_sleeping_card(copy_machine: Machine) -> None:
     assert list(dtk.System(root).device(0).costs()) == ["power/runtime_status"]
 
 
+def test_arrays_of_the_c_api_are_filled_as_far_as_asked(machine: Machine) -> None:
+    """Callers pass the size of the struct that they were compiled with, and how many they have room for."""
+    from dtk._native import ffi, lib
+
+    assert lib.dtk_system_pci(ffi.NULL, ffi.NULL, 0, 0) == -lib.DTK_INVALID_ARGUMENT
+    assert lib.dtk_device_costs(ffi.NULL, ffi.NULL, 0, 0) == -lib.DTK_INVALID_ARGUMENT
+    system = dtk.System(machine("mi210"))
+    device = system.device(0)
+    calls: list[tuple[Callable[..., int], object, str]] = [
+        (lib.dtk_system_pci, system.handle(), "dtk_pci_card *"),
+        (lib.dtk_device_costs, device._pointer, "dtk_cost *"),
+    ]
+    for call, subject, row in calls:
+        assert call(subject, ffi.NULL, 0, 1) == -lib.DTK_INVALID_ARGUMENT
+        whole = call(subject, ffi.NULL, 0, 0)
+        room = ffi.new("char[]", b"\xff" * 64)
+        assert call(subject, ffi.cast(row, room), 16, 2) == whole >= 8
+        assert bytes(ffi.buffer(room))[32:64] == b"\xff" * 32
+        assert bytes(ffi.buffer(room))[:4] in (b"0000", b"powe")
+
+
 def test_cards_of_pci_whatever_their_driver(copy_machine: Machine) -> None:
     root = copy_machine("mixed")
     system = dtk.System(root)

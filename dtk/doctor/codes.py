@@ -14,8 +14,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "card_without_driver": (
         "No program can use this card, and nobody can read it.",
-        "Load the driver: sudo modprobe {driver}. sudo dmesg | grep -iE 'hycu|hydcu|amdgpu' says why it did not "
-        "take the card.",
+        "Load the driver: sudo modprobe {driver}; Hygon's was called hydcu before 6.3. sudo dmesg | grep -iE "
+        "'hycu|hydcu|amdgpu' says why it did not take the card.",
     ),
     "card_of_other_driver": (
         "The card was given away, as a rule to a virtual machine; programs on this system cannot use it.",

@@ -63,8 +63,11 @@ def _hipccs(environment: Mapping[str, str]) -> list[str]:
             found.append(os.path.join(value, "bin", "hipcc"))
     for pattern in TOOLKITS.values():
         found += sorted(glob.glob(f"{pattern}/bin/hipcc"))
-    usable = {os.path.realpath(path): path for path in reversed(found) if path and os.access(path, os.X_OK)}
-    return list(reversed(usable.values()))[:COMPILERS_MAX]
+    usable: dict[str, str] = {}
+    for path in found:
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            usable.setdefault(os.path.realpath(path), path)
+    return list(usable.values())[:COMPILERS_MAX]
 
 
 def _compiler(hipcc: str, environment: Mapping[str, str], archs: list[str], end: float) -> dict[str, Any]:
