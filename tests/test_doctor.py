@@ -307,6 +307,8 @@ def test_machine_that_does_not_even_show_its_cards(mounted: Callable[[str], Moun
     assert done.returncode == 5
     assert ("cards_unknown", None) in codes(document)
     assert check(document, "driver")["status"] == "unknown"
+    headline = smi("doctor", "--deadline", "0.4", root=machine.root).stdout.splitlines()[0]
+    assert re.match(r"\d findings?, \d checks unknown", headline)
 
 
 def test_nodes_of_kfd_that_a_cgroup_denies(mounted: Callable[[str], Mounted]) -> None:

@@ -75,6 +75,9 @@ def _document(report: doctor.Report) -> dict[str, Any]:
 def _lines(report: doctor.Report, screen: Screen) -> Iterator[str]:
     count = len(report.findings)
     verdict = "healthy: no findings" if not count else "1 finding" if count == 1 else f"{count} findings"
+    unknown = sum(check.status == "unknown" for check in report.checks)
+    if unknown:
+        verdict += f", {unknown} check{'s' * (unknown != 1)} unknown"
     host = f" on {screen.text(report.hostname)}" if report.hostname else ""
     yield screen.style(verdict, RED if count else GREEN) + host
     if report.simulated or not report.live:

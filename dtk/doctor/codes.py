@@ -100,7 +100,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "reading_failed": (
         "The driver has these values, but reading them failed or gave what cannot be true.",
-        "dtk-smi show {index} says what was wrong with each; if it stays so, tell who makes the driver.",
+        "dtk-smi show {card} says what was wrong with each; if it stays so, tell who makes the driver.",
     ),
     "gpu_metrics_unknown": (
         "The driver is newer than this dtk, which reads what it knows from other files; some values may be missing.",

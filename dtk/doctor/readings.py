@@ -60,7 +60,7 @@ def _readings(snapshot: Snapshot) -> Iterator[Reading]:
 
 def _reading_findings(reading: Reading) -> Iterator[Finding]:
     name, sample = label(reading), reading.sample
-    words = {"driver": driver_of(reading.vendor_id, reading.driver), "index": reading.index}
+    words = {"driver": driver_of(reading.vendor_id, reading.driver)}
     if reading.state in STATES:
         yield found(f"card_{reading.state}", f"{name} {STATES[reading.state]}", reading.bdf, **words)
         return
