@@ -30,7 +30,7 @@ from .errors import (
 from .metrics import Metric
 from .records import ECC, Activity, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization
 from .sample import Sample
-from .system import Probe, System, SystemInfo, cards, device, devices
+from .system import PCICard, Probe, System, SystemInfo, cards, device, devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ __all__ = [
     "Monitor",
     "NoDriver",
     "NotSupported",
+    "PCICard",
     "PCIe",
     "PermissionDenied",
     "Power",

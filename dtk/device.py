@@ -309,6 +309,15 @@ class Device(Identity):
             raise self._failed(count, "firmware")
         return {text(row.name): text(row.version) for row in rows}
 
+    def costs(self) -> dict[str, float]:
+        """Microseconds that each source of its readings takes, by the names of Sample.source(), with "gpu_metrics" for
+        all that is in that file: the median of nine reads each. Of a sleeping card power/runtime_status alone.
+        """
+        count, rows = self._rows(lib.dtk_device_costs, "dtk_cost")
+        if count < 0:
+            raise self._failed(count, "costs")
+        return {text(row.name): row.nanoseconds / 1000 for row in rows if row.status in (lib.DTK_OK, lib.DTK_ASLEEP)}
+
     # ---- how ----
 
     @property
@@ -337,8 +346,9 @@ class Device(Identity):
         while True:
             rows = ffi.new(f"{struct}[]", room)
             count = self._system.call(self.bdf, function, self._pointer, rows, ffi.sizeof(struct), room)
-            if count <= room:
-                return count, sorted(rows[0 : max(count, 0)], key=lambda row: text(row.name))
+            if count <= room:  # copies: a row alone does not keep the array that it is in
+                copies = [ffi.new(f"{struct} *", row)[0] for row in rows[0 : max(count, 0)]]
+                return count, sorted(copies, key=lambda row: text(row.name))
             room = count
 
     def _failed(self, status: int, operation: str) -> Error:

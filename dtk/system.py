@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .process import ProcessTable
     from .virtual import VirtualTable
 
-__all__ = ["Probe", "System", "SystemInfo", "cards", "device", "devices"]
+__all__ = ["PCICard", "Probe", "System", "SystemInfo", "cards", "device", "devices"]
 
 Key = int | str | Device
 
@@ -62,6 +62,10 @@ class Probe(Record):
     modules: loaded modules out of amdgpu, radeon, hydcu, hycu.
     first_unbound, first_display: PCI address of the first of each.
     render_group: group that owns /dev/kfd or the render nodes.
+    module_states: of each of modules, None where the kernel does not say, as of a driver that is a part of it.
+    kfd_nodes: KFD nodes with compute units. kfd_denied: KFD nodes that this process may not look at: a device cgroup
+    keeps their cards from it.
+    numa_nodes: of the machine.
     """
 
     pci_cards: int
@@ -77,6 +81,23 @@ class Probe(Record):
     first_unbound: str | None
     first_display: str | None
     render_group: str | None
+    module_states: dict[str, str | None]
+    kfd_nodes: int
+    kfd_denied: int
+    numa_nodes: int | None
+
+
+class PCICard(Record):
+    """A PCI function that is an AMD or Hygon card by its vendor and class.
+
+    driver: that holds it, also one that is none of a card's, such as "vfio-pci"; None when none does.
+    """
+
+    bdf: str
+    driver: str | None
+    vendor_id: int
+    device_id: int | None
+    pci_class: int
 
 
 class System:
@@ -269,6 +290,20 @@ class System:
 
         return probe_record(probe)
 
+    def pci_cards(self) -> list[PCICard]:
+        """The cards that PCI shows, whatever their driver, by address. Not all of them need to be in cards()."""
+        room = 0
+        while True:
+            rows = ffi.new("dtk_pci_card[]", room)
+            count = lib.dtk_system_pci(self.handle(), rows, ffi.sizeof("dtk_pci_card"), room)
+            if count < 0:
+                raise from_status(count, "pci", self.root)
+            if count <= room:
+                break
+            room = count
+        cards = [_pci_card(row) for row in rows[0:count]]
+        return sorted(cards, key=lambda card: (len(card.bdf), card.bdf))
+
     # ---- for Device ----
 
     def handle(self) -> CData:
@@ -332,6 +367,8 @@ def probe_record(probe: CData) -> Probe:
     def answer(number: int) -> bool | None:
         return None if number < 0 else bool(number)
 
+    modules = tuple(name for name in text(probe.modules).split(",") if name)
+    states = [state or None for state in text(probe.module_states).split(",")]
     return Probe(
         pci_cards=probe.pci_cards,
         pci_unbound=probe.pci_unbound,
@@ -342,10 +379,21 @@ def probe_record(probe: CData) -> Probe:
         dev_kfd_access=answer(probe.dev_kfd_access),
         dev_render=known(probe.dev_render),
         dev_render_access=known(probe.dev_render_access),
-        modules=tuple(name for name in text(probe.modules).split(",") if name),
+        modules=modules,
         first_unbound=text(probe.first_unbound) or None,
         first_display=text(probe.first_display) or None,
         render_group=text(probe.render_group) or None,
+        module_states=dict(zip(modules, states, strict=False)),
+        kfd_nodes=probe.kfd_nodes,
+        kfd_denied=probe.kfd_denied,
+        numa_nodes=probe.numa_nodes or None,
+    )
+
+
+def _pci_card(row: CData) -> PCICard:
+    device = row.device_id
+    return PCICard(
+        text(row.bdf), text(row.driver) or None, row.vendor_id, None if device < 0 else device, row.pci_class
     )
 
 

@@ -297,6 +297,72 @@ def test_records_say_what_the_sample_says(machine: Machine, name: str) -> None:
                     assert value == sample[metric], f"{call}().{field}"
 
 
+def test_costs_of_sources(machine: Machine) -> None:
+    device = dtk.System(machine("mi210")).device(0)
+    for _ in range(20):
+        costs = device.costs()
+        assert all(0 < cost < 1e6 for cost in costs.values())
+        # Every source that a sample reads from is measured, and under its name alone.
+        sample = device.sample(slow=True)
+        sources = {str(sample.source(name)) for name in sample if sample[name] is not None}
+        files = {source.partition("/")[0] if source.startswith("gpu_metrics") else source for source in sources}
+        derived = {"memory_total - memory_used", "hwmon/pwm1 / pwm1_max", "kfd/max_engine_clk_fcompute"}
+        assert files - derived <= costs.keys()
+        assert "power/runtime_status" in costs
+        assert "" not in costs
+
+
+def test_costs_of_a_sleeping_card(copy_machine: Machine) -> None:
+    root = copy_machine("mi210")
+    put(device_directory(root, "0000:03:00.0"), "power/runtime_status", "suspended\n")
+    assert list(dtk.System(root).device(0).costs()) == ["power/runtime_status"]
+
+
+def test_arrays_of_the_c_api_are_filled_as_far_as_asked(machine: Machine) -> None:
+    """Callers pass the size of the struct that they were compiled with, and how many they have room for."""
+    from dtk._native import ffi, lib
+
+    assert lib.dtk_system_pci(ffi.NULL, ffi.NULL, 0, 0) == -lib.DTK_INVALID_ARGUMENT
+    assert lib.dtk_device_costs(ffi.NULL, ffi.NULL, 0, 0) == -lib.DTK_INVALID_ARGUMENT
+    system = dtk.System(machine("mi210"))
+    device = system.device(0)
+    calls: list[tuple[Callable[..., int], object, str]] = [
+        (lib.dtk_system_pci, system.handle(), "dtk_pci_card *"),
+        (lib.dtk_device_costs, device._pointer, "dtk_cost *"),
+    ]
+    for call, subject, row in calls:
+        assert call(subject, ffi.NULL, 0, 1) == -lib.DTK_INVALID_ARGUMENT
+        whole = call(subject, ffi.NULL, 0, 0)
+        room = ffi.new("char[]", b"\xff" * 64)
+        assert call(subject, ffi.cast(row, room), 16, 2) == whole >= 8
+        assert bytes(ffi.buffer(room))[32:64] == b"\xff" * 32
+        assert bytes(ffi.buffer(room))[:4] in (b"0000", b"powe")
+
+
+def test_cards_of_pci_whatever_their_driver(copy_machine: Machine) -> None:
+    root = copy_machine("mixed")
+    system = dtk.System(root)
+    assert [card.bdf for card in system.pci_cards()] == [card.bdf for card in system.cards()]
+    first = system.pci_cards()[0]
+    assert (first.driver, first.vendor_id, first.pci_class) == ("hycu", 0x1D94, 0x0B4000)
+    (device_directory(root, first.bdf) / "driver").unlink()
+    assert system.pci_cards()[0] == first._replace(driver=None)
+    depth = len(device_directory(root, first.bdf).relative_to(root / "sys").parts)
+    (root / "sys/bus/pci/drivers/vfio-pci").mkdir()
+    (device_directory(root, first.bdf) / "driver").symlink_to("../" * depth + "bus/pci/drivers/vfio-pci")
+    assert system.pci_cards()[0] == first._replace(driver="vfio-pci")
+
+
+def test_probe_counts_what_kfd_and_the_modules_say(copy_machine: Machine) -> None:
+    root = copy_machine("k100_ai-2s")
+    probe = dtk.System(root).probe()
+    assert (probe.kfd_nodes, probe.kfd_denied, probe.numa_nodes) == (8, 0, 2)
+    assert probe.module_states == {"hycu": "live"}
+    put(root, "sys/module/hycu/initstate", "going\n")
+    put(root, "sys/module/amdgpu/refcnt", "0\n")
+    assert dtk.System(root).probe().module_states == {"hycu": "going", "amdgpu": None}
+
+
 def test_firmware_and_ecc_blocks(machine: Machine) -> None:
     device = dtk.System(machine("mi210")).device(0)
     firmware = device.firmware()

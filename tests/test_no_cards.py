@@ -107,10 +107,11 @@ def steps(**found: object) -> list[str]:
     """What is said of a live machine with these findings."""
     from dtk_cli.no_cards import explain
 
-    nothing = dict.fromkeys(("pci_cards", "pci_unbound", "pci_displays", "dev_render", "dev_render_access"), 0)
+    counts = ("pci_cards", "pci_unbound", "pci_displays", "dev_render", "dev_render_access", "kfd_nodes", "kfd_denied")
+    nothing = dict.fromkeys(counts, 0)
     flags = dict.fromkeys(("drm", "kfd", "dev_kfd", "dev_kfd_access"), False)
-    names = dict.fromkeys(("first_unbound", "first_display", "render_group"))
-    probe = dtk.Probe(**{**nothing, **flags, **names, "modules": (), **found})
+    names = dict.fromkeys(("first_unbound", "first_display", "render_group", "numa_nodes"))
+    probe = dtk.Probe(**{**nothing, **flags, **names, "modules": (), "module_states": {}, **found})
     snapshot = SimpleNamespace(probe=probe, system=SimpleNamespace(live=True), root="/")
     code, lines = explain(snapshot)  # type: ignore[arg-type]
     assert code == (9 if probe.pci_unbound else 10)

@@ -15,7 +15,7 @@ class Exit(IntEnum):
     USAGE = 2
     NOT_SUPPORTED = 3
     DENIED = 4
-    PARTIAL = 5  # only of commands that act on several things
+    PARTIAL = 5  # only of commands that act on or check several things
     NO_DEVICE = 6
     NO_DRIVER = 9  # PCI shows a card, but no driver has it
     NO_CARD = 10

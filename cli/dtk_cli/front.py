@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 # Each is a module of this package with build_parser() and run(args).
-COMMANDS = ("query", "ps", "show", "map", "virtual", "fields")
+COMMANDS = ("query", "ps", "show", "map", "virtual", "fields", "doctor")
 GUIDE = ("-h", "--help", "--install-completion", "--show-completion")
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import dtk
-from dtk_cli import visibility
+from dtk import visibility
 from dtk_cli.exit import Exit
 from dtk_cli.grid import Cell, Column, render
 from dtk_cli.look import mention, take, verdict
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> Exit:
     snapshot = take(args, fast=False, library=())
     code = Exit.OK if snapshot.devices else verdict(snapshot)  # a card that hangs has its names too
     agents = sorted((device for device in snapshot.devices if device.hip_index is not None), key=_hip_index)
-    view = visibility.hip([_rocr_uuid(device) for device in agents], os.environ)
+    view = visibility.hip([visibility.rocr_uuid(device.uuid) for device in agents], os.environ)
     now = {agents[agent].uuid: number for number, agent in enumerate(view.agents)}
     devices = [device for device in snapshot.devices if asked is None or device.uuid in asked]
     if args.json:
@@ -65,19 +65,17 @@ def notes(view: visibility.View, agents: list[dtk.Reading]) -> list[str]:
     if not any(variable in os.environ for variable in visibility.VARIABLES[:3]):
         found.append("no variable hides devices: neither ROCR_, HIP_ nor CUDA_VISIBLE_DEVICES is set")
     if ordinal := os.environ.get("GPU_DEVICE_ORDINAL"):
-        seen = visibility.opencl([_rocr_uuid(device) for device in agents], os.environ).agents
+        seen = visibility.opencl([visibility.rocr_uuid(device.uuid) for device in agents], os.environ).agents
         indices = " ".join(str(agents[agent].index) for agent in seen) or "none"
-        found.append(f"GPU_DEVICE_ORDINAL={ordinal}: OpenCL programs see GPU {indices}; of HIP ones it is not defined")
+        found.append(
+            f"GPU_DEVICE_ORDINAL={visibility.shown(ordinal)}: OpenCL programs see GPU {indices}; "
+            "of HIP ones it is not defined"
+        )
     return found
 
 
 def _hip_index(device: dtk.Reading) -> int:
     return device.hip_index or 0
-
-
-def _rocr_uuid(device: dtk.Reading) -> str:
-    """As ROCr knows it: partitions share one, and without a unique id there is none."""
-    return device.uuid.partition("/")[0] if device.uuid.startswith("GPU-") else ""
 
 
 def _object(device: dtk.Reading, now: int | None) -> dict[str, Any]:

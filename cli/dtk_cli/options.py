@@ -23,8 +23,8 @@ EPILOG = f"""\
 --query-gpu=FIELD,... --format=csv answers as nvidia-smi does.
 
 exit status: 0 ok, also when values are missing; 1 internal error; 2 bad usage;
-4 no permission; 6 no such device; 9 PCI shows a card but no driver has it;
-10 no card; 11 a card missed the deadline; 12 library problem.
+4 no permission; 5 findings of doctor; 6 no such device; 9 PCI shows a card but
+no driver has it; 10 no card; 11 a card missed the deadline; 12 library problem.
 """
 
 # Options with a value that need no command or may stand before it: what follows one is not the command.

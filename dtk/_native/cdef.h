@@ -141,9 +141,23 @@ typedef struct dtk_probe {
     char first_unbound[24];
     char first_display[24];
     char render_group[32];
+    char module_states[64];
+    int32_t kfd_nodes;
+    int32_t kfd_denied;
+    int32_t numa_nodes;
 } dtk_probe;
 
 int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size);
+
+typedef struct dtk_pci_card {
+    char bdf[24];
+    char driver[16];
+    int32_t vendor_id;
+    int32_t device_id;
+    int32_t pci_class;
+} dtk_pci_card;
+
+int dtk_system_pci(dtk_system *system, dtk_pci_card *ret, size_t size, size_t count);
 
 typedef const char *dtk_environment(const char *name);
 
@@ -225,6 +239,15 @@ typedef struct dtk_firmware {
 } dtk_firmware;
 
 int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t size, size_t count);
+
+typedef struct dtk_cost {
+    char name[48];
+    int32_t status;
+    int32_t reserved;
+    uint64_t nanoseconds;
+} dtk_cost;
+
+int dtk_device_costs(dtk_device *device, dtk_cost *ret, size_t size, size_t count);
 
 const char *dtk_engine_name(int engine);
 

@@ -60,7 +60,7 @@ int main(void)
     FIELD(dtk_system_info, driver, 264);
     FIELD(dtk_system_info, version, 328);
 
-    SIZE(dtk_probe, 180);
+    SIZE(dtk_probe, 256);
     FIELD(dtk_probe, pci_cards, 0);
     FIELD(dtk_probe, pci_unbound, 4);
     FIELD(dtk_probe, pci_displays, 8);
@@ -74,6 +74,23 @@ int main(void)
     FIELD(dtk_probe, first_unbound, 100);
     FIELD(dtk_probe, first_display, 124);
     FIELD(dtk_probe, render_group, 148);
+    FIELD(dtk_probe, module_states, 180);
+    FIELD(dtk_probe, kfd_nodes, 244);
+    FIELD(dtk_probe, kfd_denied, 248);
+    FIELD(dtk_probe, numa_nodes, 252);
+
+    SIZE(dtk_pci_card, 52);
+    FIELD(dtk_pci_card, bdf, 0);
+    FIELD(dtk_pci_card, driver, 24);
+    FIELD(dtk_pci_card, vendor_id, 40);
+    FIELD(dtk_pci_card, device_id, 44);
+    FIELD(dtk_pci_card, pci_class, 48);
+
+    SIZE(dtk_cost, 64);
+    FIELD(dtk_cost, name, 0);
+    FIELD(dtk_cost, status, 48);
+    FIELD(dtk_cost, reserved, 52);
+    FIELD(dtk_cost, nanoseconds, 56);
 
     SIZE(dtk_info, 488);
     FIELD(dtk_info, index, 0);

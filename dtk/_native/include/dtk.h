@@ -312,10 +312,28 @@ typedef struct dtk_probe {
     char first_unbound[24];    /* PCI address of the first card no driver holds; "" if there is none */
     char first_display[24];    /* PCI address of the first other display controller; "" if there is none */
     char render_group[32];     /* group that owns dev/kfd or the render nodes, by name or number; "" not known */
+    char module_states[64];    /* sys/module/<name>/initstate of each of `modules`, comma between: "live"; nothing where
+                                  it is not there, as of a driver that is part of the kernel */
+    int32_t kfd_nodes;         /* KFD nodes with compute units that this process may look at */
+    int32_t kfd_denied;        /* KFD nodes that it may not: a device cgroup keeps their cards from it */
+    int32_t numa_nodes;        /* of the machine; 0 not known */
 } dtk_probe;
 
-/* Look around: PCI devices, modules, device nodes. Reads several small files for each PCI function. */
+/* Look around: PCI devices, modules, device nodes, KFD nodes. Reads several small files for each PCI function. */
 DTK_API int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size);
+
+/* A PCI function that is an AMD or Hygon card by its vendor and class, whatever its driver. */
+typedef struct dtk_pci_card {
+    char bdf[24];
+    char driver[16]; /* that holds it, also one that is none of a card's, such as "vfio-pci"; "" none */
+    int32_t vendor_id;
+    int32_t device_id; /* -1 not known */
+    int32_t pci_class; /* 0x0b4000 */
+} dtk_pci_card;
+
+/* The cards that PCI shows, in no order, at most `count` into `ret`, each `size` bytes; returns how many there are.
+ * Source files: sys/bus/pci/devices/<address>/{vendor,device,class,driver}. Errors: INVALID_ARGUMENT. */
+DTK_API int dtk_system_pci(dtk_system *system, dtk_pci_card *ret, size_t size, size_t count);
 
 /* ---- The vendor's library, librocm_smi64 of AMD or Hygon ---- */
 
@@ -452,6 +470,19 @@ typedef struct dtk_firmware {
 /* Firmware versions, at most `count` into `ret`, each `size` bytes; returns how many there are.
  * Source files: fw_version/<name>_fw_version. Errors: as dtk_device_ecc(). */
 DTK_API int dtk_device_firmware(dtk_device *device, dtk_firmware *ret, size_t size, size_t count);
+
+/* What it costs to read one source. */
+typedef struct dtk_cost {
+    char name[48];        /* as dtk_metric_source() has it; "gpu_metrics" for all of its fields */
+    int32_t status;       /* enum dtk_status of what was read */
+    int32_t reserved;     /* 0 */
+    uint64_t nanoseconds; /* median of nine reads, one after the other */
+} dtk_cost;
+
+/* Measure each source that a device has, at most `count` into `ret`, each `size` bytes; returns how many there are.
+ * Reads what dtk_device_sample() reads of all tiers, nine times; of a sleeping card power/runtime_status alone, which is
+ * always the first. Errors: INVALID_ARGUMENT. */
+DTK_API int dtk_device_costs(dtk_device *device, dtk_cost *ret, size_t size, size_t count);
 
 /* ---- Processes ---- */
 

@@ -1,4 +1,5 @@
 /* The machine as a whole: who it is, and what there is when there are no cards. */
+#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
@@ -66,6 +67,7 @@ int dtk_system_info_get(dtk_system *system, dtk_system_info *ret, size_t size)
 
 struct look {
     const struct root *root;
+    const char *directory; /* of KFD's nodes */
     dtk_probe *ret;
 };
 
@@ -80,15 +82,39 @@ static bool read_hex(const struct root *root, const char *directory, const char 
     return got > 0 && parse_u64(text, (size_t)got, ret) == 0;
 }
 
-static bool has_known_driver(const struct root *root, const char *directory)
+/* The driver that holds a function, whichever it is; "" none. */
+static void read_driver(const struct root *root, const char *directory, char *ret, size_t size)
 {
     char path[ROOT_PATH_MAX], target[ROOT_PATH_MAX];
-    const char *name;
+    const char *name = NULL;
 
-    if (snprintf(path, sizeof path, "%s/driver", directory) >= (int)sizeof path ||
-        root_resolve(root, path, target, sizeof target) != 0 || !(name = strrchr(target, '/')))
+    if (snprintf(path, sizeof path, "%s/driver", directory) < (int)sizeof path &&
+        root_resolve(root, path, target, sizeof target) == 0)
+        name = strrchr(target, '/');
+    snprintf(ret, size, "%.*s", (int)size - 1, name ? name + 1 : "");
+}
+
+/* What a function says of itself; false when it does not say what it is. */
+static bool read_function(const struct root *root, const char *name, char *directory, size_t size, dtk_pci_card *ret)
+{
+    char path[ROOT_PATH_MAX];
+    uint64_t vendor, device, pci_class;
+
+    snprintf(path, sizeof path, "sys/bus/pci/devices/%.64s", name);
+    if (strlen(name) >= sizeof ret->bdf || root_resolve(root, path, directory, size) != 0 ||
+        !read_hex(root, directory, "vendor", &vendor) || !read_hex(root, directory, "class", &pci_class))
         return false;
-    return is_known_driver(name + 1);
+    *ret = (dtk_pci_card){
+        .vendor_id = (int32_t)(vendor & 0xffff), .device_id = -1, .pci_class = (int32_t)(pci_class & 0xffffff)};
+    if (read_hex(root, directory, "device", &device))
+        ret->device_id = (int32_t)(device & 0xffff);
+    snprintf(ret->bdf, sizeof ret->bdf, "%.23s", name);
+    return true;
+}
+
+static bool is_card(const dtk_pci_card *function)
+{
+    return is_card_class((uint64_t)function->pci_class) && is_card_vendor((uint64_t)function->vendor_id);
 }
 
 /* The lowest address: entries come in any order. Equally long addresses sort as text. */
@@ -104,22 +130,19 @@ static int visit_pci(void *context, const char *name)
 {
     struct look *look = context;
     dtk_probe *ret = look->ret;
-    char path[ROOT_PATH_MAX], target[ROOT_PATH_MAX];
-    uint64_t vendor, pci_class;
-    bool display;
+    char directory[ROOT_PATH_MAX];
+    dtk_pci_card function;
 
-    snprintf(path, sizeof path, "sys/bus/pci/devices/%.64s", name);
-    if (root_resolve(look->root, path, target, sizeof target) != 0 ||
-        !read_hex(look->root, target, "vendor", &vendor) || !read_hex(look->root, target, "class", &pci_class))
+    if (!read_function(look->root, name, directory, sizeof directory, &function))
         return 0;
-    display = pci_class >> 16 == 0x03;
-    if (is_card_class(pci_class) && is_card_vendor(vendor)) {
+    if (is_card(&function)) {
+        read_driver(look->root, directory, function.driver, sizeof function.driver);
         ret->pci_cards++;
-        if (!has_known_driver(look->root, target)) {
+        if (!is_known_driver(function.driver)) {
             ret->pci_unbound++;
             keep_lowest(ret->first_unbound, sizeof ret->first_unbound, name);
         }
-    } else if (display) {
+    } else if (function.pci_class >> 16 == 0x03) {
         ret->pci_displays++;
         keep_lowest(ret->first_display, sizeof ret->first_display, name);
     }
@@ -135,6 +158,14 @@ static bool is_directory(const struct root *root, const char *path)
            S_ISDIR(st.st_mode);
 }
 
+/* Text behind text, as far as there is room. */
+static void append(char *ret, size_t size, const char *comma, const char *text)
+{
+    size_t len = strlen(ret);
+
+    snprintf(ret + len, size - len, "%s%s", comma, text);
+}
+
 static void look_at_modules(struct look *look)
 {
     char path[64];
@@ -142,11 +173,54 @@ static void look_at_modules(struct look *look)
     for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
         snprintf(path, sizeof path, "sys/module/%s", modules[i]);
         if (is_directory(look->root, path)) {
-            size_t len = strlen(look->ret->modules);
+            char state[16] = "";
+            const char *comma = look->ret->modules[0] ? "," : "";
 
-            snprintf(look->ret->modules + len, sizeof look->ret->modules - len, "%s%s", len ? "," : "", modules[i]);
+            strcat(path, "/initstate");
+            read_line(look->root, path, state, sizeof state);
+            append(look->ret->modules, sizeof look->ret->modules, comma, modules[i]);
+            append(look->ret->module_states, sizeof look->ret->module_states, comma, state);
         }
     }
+}
+
+static int visit_kfd(void *context, const char *name)
+{
+    struct look *look = context;
+    char path[ROOT_PATH_MAX], text[4096];
+    uint64_t simds = 0;
+    uint32_t number;
+    ssize_t got;
+
+    if (parse_number_after(name, "", &number) != 0 ||
+        snprintf(path, sizeof path, "%s/%u/properties", look->directory, number) >= (int)sizeof path)
+        return 0;
+    got = root_read(look->root, look->root->fd, path, text, sizeof text);
+    if (got == -EPERM || got == -EACCES)
+        look->ret->kfd_denied++;
+    else if (got > 0 && parse_property(text, (size_t)got, "simd_count", &simds) == 0 && simds)
+        look->ret->kfd_nodes++;
+    return 0;
+}
+
+static void look_at_kfd(struct look *look)
+{
+    char nodes[ROOT_PATH_MAX];
+
+    if (root_resolve(look->root, "sys/class/kfd/kfd/topology/nodes", nodes, sizeof nodes) != 0 &&
+        root_resolve(look->root, "sys/class/kcd/kcd/topology/nodes", nodes, sizeof nodes) != 0)
+        return;
+    look->directory = nodes;
+    root_list(look->root, look->root->fd, nodes, visit_kfd, look);
+}
+
+static int visit_numa(void *context, const char *name)
+{
+    struct look *look = context;
+    uint32_t number;
+
+    look->ret->numa_nodes += parse_number_after(name, "node", &number) == 0;
+    return 0;
 }
 
 /* Which group a device node belongs to, for "join the group render". */
@@ -207,8 +281,46 @@ int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size)
     probe.drm = is_directory(look.root, "sys/class/drm");
     probe.kfd = is_directory(look.root, "sys/class/kfd") || is_directory(look.root, "sys/class/kcd");
     look_at_modules(&look);
+    look_at_kfd(&look);
+    root_list(look.root, look.root->fd, "sys/devices/system/node", visit_numa, &look);
     if (system->root.live)
         look_at_nodes(&look);
     memcpy(ret, &probe, size < sizeof probe ? size : sizeof probe);
     return 0;
+}
+
+/* ---- PCI ---- */
+
+struct cards {
+    const struct root *root;
+    char *ret;
+    size_t size, room;
+    int count;
+};
+
+static int visit_card(void *context, const char *name)
+{
+    struct cards *cards = context;
+    char directory[ROOT_PATH_MAX];
+    dtk_pci_card card;
+
+    if (!read_function(cards->root, name, directory, sizeof directory, &card) || !is_card(&card))
+        return 0;
+    read_driver(cards->root, directory, card.driver, sizeof card.driver);
+    if ((size_t)cards->count < cards->room)
+        memcpy(cards->ret + (size_t)cards->count * cards->size, &card,
+               cards->size < sizeof card ? cards->size : sizeof card);
+    cards->count++;
+    return 0;
+}
+
+int dtk_system_pci(dtk_system *system, dtk_pci_card *ret, size_t size, size_t count)
+{
+    struct cards cards;
+
+    if (!system || (!ret && count))
+        return -DTK_INVALID_ARGUMENT;
+    cards = (struct cards){.root = &system->root, .ret = (char *)ret, .size = size, .room = count};
+    root_list(cards.root, cards.root->fd, "sys/bus/pci/devices", visit_card, &cards);
+    return cards.count;
 }

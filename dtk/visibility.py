@@ -9,20 +9,57 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from ._record import Record
+
+__all__ = ["VARIABLES", "Step", "View", "hip", "opencl", "rocr_uuid", "shown"]
+
 VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 _C_NUMBER = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|0([0-7]*)|([1-9][0-9]*))")  # what strtol() takes with base 0
 
 
+SHOWN_MAX = 60  # characters of a value
+
+
+class Step(Record):
+    """What one variable did.
+
+    value: of it, shortened. before, left: how many devices there were, and are left. why: the entry that is wrong, in
+    words, "" when none is.
+    """
+
+    variable: str
+    value: str
+    before: int
+    left: int
+    why: str
+
+    def __str__(self) -> str:
+        left = f"leaves {self.left} device{'s' * (self.left != 1)}" if self.left else "hides all devices"
+        return f"{self.variable}={self.value} {left}" + (f"; {self.why}" if self.why else "")
+
+
 class View:
     """What a program sees.
 
-    agents: positions in the list of all, in its order. notes: what each variable did.
+    agents: positions in the list of all, in its order. steps: what the variables did. notes: the same in words, with
+    what was left out.
     """
 
-    def __init__(self, agents: list[int], notes: list[str]) -> None:
+    def __init__(self, agents: list[int], steps: list[Step], notes: list[str]) -> None:
         self.agents = agents
+        self.steps = steps
         self.notes = notes
+
+
+def shown(value: str) -> str:
+    """A value, shortened: an environment variable may have a hundred thousand characters."""
+    return value if len(value) <= SHOWN_MAX else f"{value[:SHOWN_MAX]}..."
+
+
+def rocr_uuid(uuid: str) -> str:
+    """A device's uuid as ROCr knows it: partitions share one, and without a unique id there is none."""
+    return uuid.partition("/")[0] if uuid.startswith("GPU-") else ""
 
 
 def hip(uuids: Sequence[str], environment: Mapping[str, str]) -> View:
@@ -36,24 +73,24 @@ def opencl(uuids: Sequence[str], environment: Mapping[str, str]) -> View:
 
 
 def _masked(uuids: Sequence[str], environment: Mapping[str, str], variables: Sequence[str]) -> View:
-    agents, notes = list(range(len(uuids))), []
+    agents = list(range(len(uuids)))
+    steps: list[Step] = []
+    empty: list[str] = []
+
+    def take(variable: str, value: str, chosen: list[int], why: str) -> list[int]:
+        steps.append(Step(variable, shown(value), len(agents), len(chosen), why))
+        return chosen
+
     if (value := environment.get("ROCR_VISIBLE_DEVICES")) is not None:
-        agents, why = _rocr(value, uuids)
-        notes.append(_note("ROCR_VISIBLE_DEVICES", value, agents, why))
+        agents = take("ROCR_VISIBLE_DEVICES", value, *_rocr(value, uuids))
     for variable in variables:
         if value := environment.get(variable, ""):
-            chosen, why = _hip(value, [uuids[agent] for agent in agents])
-            agents = [agents[place] for place in chosen]
-            notes.append(_note(variable, value, agents, why))
+            places, why = _hip(value, [uuids[agent] for agent in agents])
+            agents = take(variable, value, [agents[place] for place in places], why)
             break
         if variable in environment:
-            notes.append(f"{variable} is empty, which is as if it were not set")
-    return View(agents, notes)
-
-
-def _note(variable: str, value: str, agents: list[int], why: str) -> str:
-    left = f"leaves {len(agents)} device{'s' * (len(agents) != 1)}" if agents else "hides all devices"
-    return f"{variable}={value} {left}" + (f"; {why}" if why else "")
+            empty.append(f"{variable} is empty, which is as if it were not set")
+    return View(agents, steps, [*map(str, steps), *empty])
 
 
 def _rocr(value: str, uuids: Sequence[str]) -> tuple[list[int], str]:
@@ -69,7 +106,7 @@ def _rocr(value: str, uuids: Sequence[str]) -> tuple[list[int], str]:
         fitting = _rocr_agents(entry, uuids)
         if len(fitting) != 1 or fitting[0] in chosen:
             fits = "is there twice" if len(fitting) == 1 else f"fits {'several devices' if fitting else 'no device'}"
-            return chosen, f"{entry} {fits}, which ends the list"
+            return chosen, f"{shown(entry)} {fits}, which ends the list"
         chosen += fitting
     return chosen, ""
 
@@ -96,7 +133,8 @@ def _hip(value: str, uuids: Sequence[str]) -> tuple[list[int], str]:
         else:
             place = int(entry) if re.fullmatch(r"0|[1-9][0-9]{0,8}", entry) else -1
         if not 0 <= place < len(uuids):
-            return chosen, "" if entry == "-1" else f"{entry or 'an empty entry'} fits no device, which ends the list"
+            wrong = f"{shown(entry) or 'an empty entry'} fits no device, which ends the list"
+            return chosen, "" if entry == "-1" else wrong
         if place not in chosen:
             chosen.append(place)
     return chosen, ""

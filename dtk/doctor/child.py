@@ -1,0 +1,135 @@
+"""Processes that do what may hang, and are not waited for when they do: modules of this package, and compilers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from .._record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+OUTPUT_MAX = 1 << 18  # bytes
+
+# Processes that were killed and were not gone at once; kept so that they are reaped some time.
+_killed: list[subprocess.Popen[bytes]] = []
+
+
+class Child:
+    """A process and a pipe of what it writes; with `talk` also one of what it reads. Raises OSError when it cannot be
+    started.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None, talk: bool = False
+    ) -> None:
+        _killed[:] = [process for process in _killed if process.poll() is None]
+        self._process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE if talk else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for us, and what it starts ends with it
+        )
+        self._buffer = b""
+        self._ended = False
+
+    def tell(self, line: str) -> None:
+        """Write a line to its input."""
+        assert self._process.stdin
+        with contextlib.suppress(OSError):  # it has ended
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+
+    def line(self, end: float) -> bytes | None:
+        """The next line that it writes before `end`, by time.monotonic(); None when there is none."""
+        while b"\n" not in self._buffer:
+            if not self._read(end):
+                return None
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def rest(self, end: float) -> tuple[bytes, int | None]:
+        """All that it writes until it ends, and its exit status; None when it has not ended at `end`."""
+        while self._read(end):
+            pass
+        if not self._ended:
+            return self._buffer, None
+        try:
+            return self._buffer, self._process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return self._buffer, None
+
+    def _read(self, end: float) -> bool:
+        """Take in what is there by `end`; False at the end, and when it writes too much."""
+        assert self._process.stdout
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if len(self._buffer) > OUTPUT_MAX or not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+            return False
+        piece = os.read(self._process.stdout.fileno(), 1 << 16)
+        self._buffer += piece
+        self._ended = not piece
+        return bool(piece)
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it with all that it started, without waiting."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                with contextlib.suppress(OSError):  # of what was still to be written to it
+                    pipe.close()
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            if self._process.poll() is None:
+                _killed.append(self._process)
+
+
+class Outcome(Record):
+    """What a program said: all its output, and its exit status, None when it was ended for the time it took."""
+
+    output: str
+    status: int | None
+
+
+def run(arguments: Sequence[str], end: float, environment: Mapping[str, str] | None = None) -> Outcome:
+    """Run a program without a shell and without input, until `end` at most. Raises OSError when it does not start."""
+    with Child(arguments, environment) as child:
+        output, status = child.rest(end)
+    return Outcome(output.decode(errors="replace"), status)
+
+
+def python(module: str, *arguments: str) -> Child:
+    """A module of this package in a process of its own. Raises OSError."""
+    return Child([sys.executable or "python3", "-m", f"dtk.doctor.{module}", *arguments], talk=True)
+
+
+def answer(child: Child, end: float) -> dict[str, Any] | None:
+    """The JSON object that it writes next; None when there is none by `end`, or it is something else."""
+    while (line := child.line(end)) is not None:
+        try:
+            found = json.loads(line)
+        except ValueError:  # a warning of Python's
+            continue
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def tell(found: dict[str, Any]) -> None:
+    """Of such a module: write a line for answer()."""
+    print(json.dumps(found), flush=True)

@@ -1,0 +1,132 @@
+"""The vendor's libraries: which are where. They are looked at as files, and none is loaded."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import platform
+
+from .look import Look, count
+from .report import Check, Finding, check, found
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+SMI = "librocm_smi64.so"
+NAMES = (SMI, "libamdhip64.so", "libhydmi.so")
+FILES_MAX = 16  # of a directory
+
+# A variable, and the directories below what it names. The first two may also name the file itself.
+OVERRIDES: dict[str, tuple[str, ...]] = {
+    "DTK_SMI_ROCM_SMI_LIB": ("",),
+    "ROCM_SMI_LIB_PATH": ("",),
+    "HYHAL_PATH": ("lib",),
+    "DTKROOT": ("lib", ".hyhal/lib", ".hyhal/rocm_smi/lib"),
+    "ROCM_PATH": ("lib", "lib64", "rocm_smi/lib"),
+}
+PLACES = (
+    "/opt/hyhal/lib",
+    "/usr/local/hyhal/lib",
+    "/opt/hygondriver/lib",
+    "/opt/dtk/.hyhal/lib",
+    "/opt/dtk/.hyhal/rocm_smi/lib",
+    "/opt/dtk/lib",
+    "/opt/rocm/lib",
+    "/opt/rocm/lib64",
+    "/opt/rocm/rocm_smi/lib",
+    "/usr/local/lib",
+    f"/usr/lib/{platform.machine()}-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+)
+
+
+# ---- what there is: in a process that may hang, since file systems do ----
+
+
+def search(environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Each place that was looked in, in the order in which they count: {"path", "origin", "files"}."""
+    places: dict[str, dict[str, Any]] = {}
+    for path, origin in _places(environment):
+        path = os.path.normpath(path)
+        if path not in places:
+            places[path] = {"path": path, "origin": origin, "files": _files(path)}
+    return list(places.values())
+
+
+def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Directories, or files of an override, and which variable names each; "" for the known places."""
+    for variable, below in OVERRIDES.items():
+        if value := environment.get(variable):
+            for part in below:
+                yield os.path.join(value, part), variable
+    for entry in environment.get("LD_LIBRARY_PATH", "").split(":"):
+        if entry.startswith("/"):
+            yield entry, "LD_LIBRARY_PATH"
+    for path in PLACES:
+        yield path, ""
+
+
+def _files(path: str) -> list[dict[str, Any]]:
+    """The libraries in a directory, or the one that the path is; version and abi are told by who loads it."""
+    try:
+        if os.path.isdir(path):
+            names = sorted(name for name in os.listdir(path) if any(fnmatch.fnmatch(name, f"{n}*") for n in NAMES))
+            found = [os.path.join(path, name) for name in names[:FILES_MAX]]
+        else:
+            found = [path]
+        return [_file(path) for path in found if os.path.isfile(path)]
+    except (OSError, ValueError):  # may not be read; no path
+        return []
+
+
+def _file(path: str) -> dict[str, Any]:
+    target = os.path.realpath(path)
+    return {
+        "path": path,
+        "target": target if target != path else None,
+        "size": os.stat(path).st_size,
+        "version": None,
+        "abi": None,
+    }
+
+
+# ---- what that says ----
+
+
+def libraries(look: Look) -> Check:
+    """What was found, overrides that yield nothing, and a second librocm_smi64 in the way of the first."""
+    title = "Libraries"
+    if not look.live:
+        return check("libraries", title, "not looked for: another machine's are not known", status="skipped")
+    if look.software is None:
+        return check("libraries", title, "looking for them took too long", status="unknown")
+    places: list[dict[str, Any]] = look.software["libraries"]
+    targets = dict.fromkeys(file["target"] or file["path"] for place in places for file in place["files"])
+    summary = list(targets) or [f"no vendor library in {count(len(places), 'place')}; dtk needs none"]
+    return check("libraries", title, summary, {"places": places}, _findings(look, places))
+
+
+def _findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]:
+    for variable in ("DTK_SMI_ROCM_SMI_LIB", "ROCM_SMI_LIB_PATH"):
+        value = look.environment.get(variable)
+        if value and not any(place["files"] for place in places if place["origin"] == variable):
+            yield found("library_override", f"{variable}={value} holds no library", variable=variable)
+    standard = next((file for place in places if not place["origin"] for file in _smi(place)), None)
+    if standard is None:
+        return
+    for place in places:
+        for file in _smi(place)[:1]:
+            if place["origin"] == "LD_LIBRARY_PATH" and _target(file) != _target(standard):
+                text = f"LD_LIBRARY_PATH: {file['path']} comes before {standard['path']}"
+                yield found("library_shadowed", text, directory=os.path.dirname(standard["path"]))
+
+
+def _smi(place: dict[str, Any]) -> list[dict[str, Any]]:
+    return [file for file in place["files"] if os.path.basename(file["path"]).startswith(SMI)]
+
+
+def _target(file: dict[str, Any]) -> str:
+    return str(file["target"] or file["path"])

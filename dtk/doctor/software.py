@@ -1,0 +1,43 @@
+"""Libraries, compilers and the container: python -m dtk.doctor.software SECONDS [TARGET]..., a process that may hang,
+as file systems do. It writes a line of JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from . import libraries, toolchain
+from .child import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def main() -> None:
+    """The process."""
+    end = time.monotonic() + float(sys.argv[1])
+    tell(
+        {
+            "container": container(os.environ),
+            "libraries": libraries.search(os.environ),
+            "toolchain": toolchain.search(os.environ, sys.argv[2:], end),
+        }
+    )
+
+
+def container(environment: Mapping[str, str]) -> str | None:
+    """What this process is contained in, as far as it shows."""
+    if "KUBERNETES_SERVICE_HOST" in environment:
+        return "kubernetes"
+    if os.path.exists("/.dockerenv"):
+        return "docker"
+    if os.path.exists("/run/.containerenv"):
+        return "podman"
+    return environment.get("container") or None
+
+
+if __name__ == "__main__":
+    main()
