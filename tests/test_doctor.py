@@ -284,7 +284,7 @@ def test_card_that_does_not_answer_well(mounted: Callable[[str], Mounted], fault
     took = time.monotonic() - begin
     assert done.returncode == 5
     assert (code, SECOND) in codes(json.loads(done.stdout))
-    assert took < 3 + 0.3 + 0.7  # of which 0.7 for Python to start on a busy machine
+    assert took < 3 + 0.3 + 1.5  # of which 1.5 for Python to start on a busy machine
 
 
 def test_hang_of_the_first_card_is_not_waited_for(mounted: Callable[[str], Mounted]) -> None:
@@ -302,7 +302,7 @@ def test_machine_that_does_not_even_show_its_cards(mounted: Callable[[str], Moun
     machine.set(f"hang={KFD}/topology/nodes/*/properties")
     begin = time.monotonic()
     done = smi("doctor", "--json", "--deadline", "0.4", root=machine.root)
-    assert time.monotonic() - begin < 0.4 + 0.3 + 0.7
+    assert time.monotonic() - begin < 0.4 + 0.3 + 1.5
     document = json.loads(done.stdout)
     assert done.returncode == 5
     assert ("cards_unknown", None) in codes(document)
