@@ -51,8 +51,8 @@ PCIE = (
 
 
 class Comparison(Record):
-    """One reading of one card, twice. agree: None where one of the two has no value; note says why, or what is known
-    of the difference, None where there is nothing to say.
+    """One reading of one card, twice. agree: None where one of the two has no value; …_reason says why. note: what is
+    known of a difference, or why there is nothing to compare, in words; None where there is nothing to say.
     """
 
     uuid: str
@@ -62,6 +62,8 @@ class Comparison(Record):
     rsmi: Value
     agree: bool | None
     note: str | None
+    kernel_reason: str | None
+    rsmi_reason: str | None
 
 
 class Crosscheck(Record):
@@ -132,7 +134,7 @@ def _compare(before: Snapshot, library: Snapshot, after: Snapshot) -> Iterator[C
             if any(source.startswith("rsmi_") for source in metric.sources):
                 yield _row(card.uuid, metric, first, last, witness)
         if "power_draw" in first:
-            yield Comparison(card.uuid, PCIE[0], "", None, None, None, PCIE[1])
+            yield Comparison(card.uuid, PCIE[0], "", None, None, None, PCIE[1], None, None)
 
 
 def _row(uuid: str, metric: Metric, first: Sample, last: Sample, witness: Sample) -> Comparison:
@@ -143,7 +145,7 @@ def _row(uuid: str, metric: Metric, first: Sample, last: Sample, witness: Sample
         note = _why(name, first, witness)
     else:
         agree = agrees(metric, kernel, rsmi, last[name])
-    return Comparison(uuid, name, metric.unit, kernel, rsmi, agree, note)
+    return Comparison(uuid, name, metric.unit, kernel, rsmi, agree, note, first.reason(name), witness.reason(name))
 
 
 def agrees(metric: Metric, first: Value, witness: Value, last: Value) -> bool:

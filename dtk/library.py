@@ -106,4 +106,6 @@ def library_warnings(library: VendorLibrary | None, backend: str, late: bool) ->
         return [("library_failed", f"{name}: {library.message}")]
     if library.status == "stale" or late:
         return [("library_stale", f"{name}: no answer by the deadline")]
-    return [("library_other", f"{library.message}; {name} was taken")] if library.message else []
+    if library.status == "ok" and library.message:
+        return [("library_other", f"{library.message}; {name} was taken")]
+    return []

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import standin
 from jsonschema import Draft202012Validator
 from smi import SMI, environment, smi
 from test_doctor import FIRST, KFD, NODE, SCHEMA, check, codes, findings
@@ -276,7 +277,8 @@ def test_override_that_yields_nothing(node: Live, bare_path: str, tmp_path: Path
     library.write_bytes(b"x" * 10)
     (tmp_path / "there/librocm_smi64.so").symlink_to(library.name)
     document = node.examine(PATH=bare_path, ROCM_SMI_LIB_PATH=str(tmp_path / "there"))
-    assert found(document) == set()
+    assert found(document) == {"library_failed"}  # it is none
+    assert "file too short" in findings(document)[0]["text"]
     places = check(document, "libraries")["facts"]["places"]
     (place,) = [place for place in places if place["origin"] == "ROCM_SMI_LIB_PATH"]
     link, file = place["files"]
@@ -394,3 +396,47 @@ def test_command_is_in_the_output(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     assert COMMAND in smi("doctor", root=tmp_path).stdout.splitlines()
     assert doctor.examine(tmp_path).command == COMMAND
+
+
+# ---- the vendor's library ----
+
+
+def library_of(document: Any, library: standin.Standin) -> dict[str, Any]:
+    places = check(document, "libraries")["facts"]["places"]
+    (about,) = (file["about"] for place in places for file in place["files"] if file["path"] == str(library.library))
+    return dict(about)
+
+
+def test_version_and_abi_of_a_library(live: Live, tmp_path: Path) -> None:
+    library = standin.for_machine(tmp_path, "HYGON63", live.root)
+    document = live.examine(**library.env)
+    assert findings(document) == [] or "library" not in str(findings(document))
+    about = library_of(document, library)
+    assert (about["status"], about["abi"], about["matched"]) == ("ok", "hygon-6.3", CARDS)
+    assert about["version"].startswith("7.6.0")
+    assert "ABI hygon-6.3" in live.run("doctor", **library.env).stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        ("status rsmi_init * 8", "library_failed", "rsmi_init() failed with 8"),
+        ("throw rsmi_init *", "library_aborted", "it printed:"),
+        ("hang rsmi_init *", "library_silent", "did not answer"),
+    ],
+)
+def test_library_that_does_not_serve(live: Live, tmp_path: Path, line: str, code: str, text: str) -> None:
+    library = standin.for_machine(tmp_path, "HYGON63", live.root, line)
+    document = live.examine(**library.env)
+    assert (code, None) in codes(document)
+    assert any(text in finding["text"] for finding in findings(document) if finding["code"] == code)
+
+
+def test_library_that_does_not_list_every_card(live: Live, tmp_path: Path) -> None:
+    library = standin.make(tmp_path, "HYGON62", [FIRST])
+    assert ("library_lists_fewer", None) in codes(live.examine(**library.env))
+
+
+def test_library_of_amd_is_not_made_for_hygon_cards(live: Live, tmp_path: Path) -> None:
+    library = standin.for_machine(tmp_path, "AMD5", live.root, "status rsmi_init * 8")
+    assert not {code for code, _ in codes(live.examine(**library.env)) if code.startswith("library")}

@@ -221,6 +221,18 @@ def test_auto_leaves_amd_cards_to_the_files(machine: Callable[[str], Path], tmp_
     assert not library.calls()
 
 
+@pytest.mark.parametrize("generation", ["AMD5", "AMD6", "AMD7"])
+def test_auto_asks_no_library_of_amd_about_hygon_cards(
+    make: Callable[..., Standin], look: Look, generation: str
+) -> None:
+    """It reads the same files, and AMD's older ones end the process over a card they do not know."""
+    library = make(generation, "abort rsmi_init *")
+    found = look(library, DTK_SMI_BACKEND="auto")
+    assert (found["exit"], found["warnings"]) == (0, [])
+    assert found["devices"][0]["reasons"]["utilization_cu"] == "unsupported"
+    assert not library.calls("rsmi_init")
+
+
 def test_a_reading_that_a_driver_does_not_tell_comes_from_the_library(
     copy_machine: Callable[[str], Path], tmp_path: Path
 ) -> None:

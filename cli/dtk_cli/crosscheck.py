@@ -10,12 +10,12 @@ from textwrap import wrap
 
 import dtk
 from dtk import crosscheck
-from dtk_cli.cells import GIB
+from dtk_cli.cells import GIB, WORDS
 from dtk_cli.exit import Exit, Stop
 from dtk_cli.grid import Cell, Column, render
 from dtk_cli.look import mention, verdict
 from dtk_cli.output import page, write
-from dtk_cli.text import BOLD, DIM, GREEN, RED, YELLOW, Screen, complain, rfc3339
+from dtk_cli.text import BOLD, DIM, GREEN, RED, Screen, complain, rfc3339
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,49 +73,56 @@ def document(result: crosscheck.Crosscheck) -> dict[str, Any]:
 
 def _lines(result: crosscheck.Crosscheck, screen: Screen) -> Iterator[str]:
     compared = [row for row in result.rows if row.agree is not None]
-    cards = {row.uuid for row in result.rows}
-    differ = len(result.differ)
-    verdict = f"{differ} readings differ" if differ else "all readings agree"
-    yield screen.style(verdict, RED if differ else GREEN) + f": {len(compared)} of {len(cards)} cards compared"
+    cards = len({row.uuid for row in result.rows})
+    where = f"on {cards} card{'s' if cards != 1 else ''}"
+    if result.differ:
+        verdict = screen.style(f"{len(result.differ)} of {len(compared)} readings differ", RED)
+    else:
+        verdict = screen.style(f"all {len(compared)} readings that both have agree", GREEN)
+    yield f"{verdict}, {where}"
     library = result.library
     facts = (library.path, library.version, library.abi)
     yield "library: " + "  ".join(screen.text(fact) for fact in facts if fact)
     for card in result.kernel.cards:
-        rows = [row for row in result.rows if row.uuid == card.uuid]
         yield ""
         yield screen.style(f"card {card.card_index}: {screen.text(card.name)}, {card.bdf}", BOLD)
-        yield from _card(rows, screen)
-    notes = {row.metric: row.note for row in result.rows if row.note and row.agree is not None}
-    for metric, note in notes.items():
-        yield ""
-        yield from wrap(f"{metric}: {note}", screen.columns)
+        yield from _card([row for row in result.rows if row.uuid == card.uuid], screen)
+    yield from _notes(compared, screen)
 
 
 def _card(rows: list[crosscheck.Comparison], screen: Screen) -> Iterator[str]:
-    shown = [row for row in rows if row.kernel is not None or row.rsmi is not None]
     cells = [
-        [(f"  {row.metric}", ""), _value(row, row.kernel), _value(row, row.rsmi), AGREE[row.agree], _note(row, screen)]
-        for row in shown
+        [
+            (f"  {row.metric}", ""),
+            _value(row, row.kernel, row.kernel_reason),
+            _value(row, row.rsmi, row.rsmi_reason),
+            AGREE[row.agree],
+        ]
+        for row in rows
+        if row.kernel is not None or row.rsmi is not None
     ]
-    columns = [Column("  reading"), Column("files", ">"), Column("library", ">"), Column("agree"), Column("", least=4)]
+    columns = [Column("  reading"), Column("files", ">"), Column("library", ">"), Column("agree")]
     yield from render(columns, cells, screen)[0]
 
 
-def _value(row: crosscheck.Comparison, value: Value) -> Cell:
+def _notes(compared: list[crosscheck.Comparison], screen: Screen) -> Iterator[str]:
+    """What is known of differences; each once."""
+    notes: dict[str, list[str]] = {}
+    for row in compared:
+        if row.note and row.metric not in notes.setdefault(row.note, []):
+            notes[row.note].append(row.metric)
+    for note, metrics in notes.items():
+        yield ""
+        for line in wrap(f"{', '.join(metrics)}: {note}", screen.columns):
+            yield screen.style(line, DIM)
+
+
+def _value(row: crosscheck.Comparison, value: Value, reason: str | None) -> Cell:
     if value is None:
-        return ("-", DIM)
+        return WORDS[reason or "unsupported"]
     if row.unit == "B" and isinstance(value, int | float):
         return (f"{value / GIB:.3f} GiB", "")
-    number = (
-        f"{value:.4g}"
-        if isinstance(value, float) and abs(value) < 1e4
-        else f"{value:.0f}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    number = str(value)
+    if isinstance(value, float):
+        number = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
     return (f"{number} {row.unit}".rstrip(), "")
-
-
-def _note(row: crosscheck.Comparison, screen: Screen) -> Cell:
-    """Why there is nothing to compare; what is known of a difference stands below the tables."""
-    return (screen.text(row.note or "") if row.agree is None else "", YELLOW if row.agree is False else DIM)

@@ -28,7 +28,11 @@ Looks at driver, cards, device nodes, health, PCIe links, libraries, compilers,
 environment variables, and at what a look costs. Every finding says what it means
 and what to do. Nothing is changed, and no card is woken.
 
-exit status: 0 healthy; 5 findings; 2 bad usage; 6 no such device; 12 library.
+With --crosscheck, compares the two sources of readings instead: what to send us
+from a machine with cards.
+
+exit status: 0 healthy; 5 findings, or readings that differ; 2 bad usage; 6 no such
+device; 12 library.
 
 {KEY_HELP}"""
 
@@ -37,12 +41,19 @@ def build_parser() -> Parser:
     """The grammar."""
     parser = Parser("dtk-smi doctor", "Say whether this node is all right, and what to do where it is not.", EPILOG)
     parser.add_argument("--json", action="store_true", help="the same as a JSON document of schema dtk-doctor/1")
+    parser.add_argument(
+        "--crosscheck", action="store_true", help="each reading from the files and from the vendor's library"
+    )
     add_machine(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> Exit:
     """Examine the machine and print what was found."""
+    if args.crosscheck:
+        from dtk_cli import crosscheck
+
+        return crosscheck.run(args)
     report = doctor.examine(args.root, devices=args.keys, deadline=args.deadline)
     if args.json:
         import json

@@ -78,7 +78,7 @@ def examine(
 
 def _snapshot(path: str, devices: Sequence[str | int] | None, deadline: float) -> Snapshot | None:
     try:
-        return take_snapshot(path, devices=devices, slow=True, processes="all", deadline=deadline)
+        return take_snapshot(path, devices=devices, slow=True, processes="all", deadline=deadline, backend="kernel")
     except Timeout:
         return None
 

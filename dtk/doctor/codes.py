@@ -160,6 +160,27 @@ CODES: dict[str, tuple[str, str]] = {
         " their structures: wrong numbers, or crashes. dtk reads the kernel and is not concerned.",
         "Take that directory out of LD_LIBRARY_PATH, or put {directory} before it.",
     ),
+    "library_failed": (
+        "It does not start on this machine: hy-smi, rocm-smi and what else uses it does not work. dtk reads the "
+        "files instead.",
+        "Install the version that belongs to the driver; read what it printed; a lock that an ended process left "
+        "is in /dev/shm/rocm_smi*: end the other users of the library and delete it.",
+    ),
+    "library_aborted": (
+        "It crashes whoever loads it: hy-smi, rocm-smi and monitoring that use it. dtk asked it in a process of "
+        "its own and goes on without it.",
+        "Install the version that belongs to the driver, and report it to the vendor with what it printed.",
+    ),
+    "library_silent": (
+        "Whoever loads it hangs: mostly it waits for a lock in /dev/shm that an ended process left, or for a card "
+        "that does not answer.",
+        "End the other users of the library and delete /dev/shm/rocm_smi*; if it still hangs, sudo dmesg says "
+        "which card does not answer.",
+    ),
+    "library_lists_fewer": (
+        "Tools that use it do not show the other cards.",
+        "Install the version that belongs to the driver: an older one does not know newer cards.",
+    ),
     "compiler_broken": (
         "HIP programs cannot be compiled with it.",
         "Run it by hand to see more; install the toolkit again, or source its env.sh.",

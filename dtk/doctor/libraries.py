@@ -1,12 +1,16 @@
-"""The vendor's libraries: which are where. They are looked at as files, and none is loaded."""
+"""The vendor's libraries: which are where, and what each librocm_smi64 says of itself when dtk-reader loads it."""
 
 from __future__ import annotations
 
 import fnmatch
 import os
 import platform
+import time
 
-from .look import Look, count
+from ..errors import Error
+from ..library import ABORTED, VendorLibrary
+from ..snapshot import take_snapshot
+from .look import HYGON, Look, count
 from .report import Check, Finding, check, found
 
 TYPE_CHECKING = False
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 SMI = "librocm_smi64.so"
 NAMES = (SMI, "libamdhip64.so", "libhydmi.so")
 FILES_MAX = 16  # of a directory
+ASKED_MAX = 4  # libraries
+ASK_SECONDS, LEAST_SECONDS = 2.0, 0.3  # for each of them
 
 # A variable, and the directories below what it names. The first two may also name the file itself.
 OVERRIDES: dict[str, tuple[str, ...]] = {
@@ -88,9 +94,38 @@ def _file(path: str) -> dict[str, Any]:
         "path": path,
         "target": target if target != path else None,
         "size": os.stat(path).st_size,
-        "version": None,
-        "abi": None,
     }
+
+
+def ask(places: list[dict[str, Any]], end: float) -> list[dict[str, Any]]:
+    """The same places, each librocm_smi64 with "about": what became of it in dtk-reader; None where there was no card
+    to ask it about, or no time. In a process of its own, whose environment this changes.
+    """
+    known: dict[str, dict[str, Any] | None] = {}
+    for place in places:
+        for file in _smi(place):
+            target = _target(file)
+            if target not in known:
+                known[target] = _about(target, end) if len(known) < ASKED_MAX else None
+            file["about"] = known[target]
+    return places
+
+
+def _about(path: str, end: float) -> dict[str, Any] | None:
+    deadline = min(ASK_SECONDS, end - time.monotonic())
+    if deadline < LEAST_SECONDS:
+        return None
+    os.environ["DTK_SMI_ROCM_SMI_LIB"] = path
+    try:
+        snapshot = take_snapshot("/", fast=False, deadline=deadline, backend="rsmi", library=["memory_total"])
+    except Error as error:
+        return VendorLibrary("library", path, None, None, None, None, None, str(error), None)._asdict()
+    library = snapshot.library
+    if library and library.path and os.path.realpath(library.path) != os.path.realpath(path):
+        # Another was tried in its place; the first part of the message is about this one.
+        message = (library.message or "").split("; ")[0].removeprefix(f"DTK_SMI_ROCM_SMI_LIB: {path}: ")
+        library = VendorLibrary("library", path, None, None, None, None, None, message, None)
+    return library._asdict() if library else None
 
 
 # ---- what that says ----
@@ -104,12 +139,44 @@ def libraries(look: Look) -> Check:
     if look.software is None:
         return check("libraries", title, "looking for them took too long", status="unknown")
     places: list[dict[str, Any]] = look.software["libraries"]
-    targets = dict.fromkeys(file["target"] or file["path"] for place in places for file in place["files"])
-    summary = list(targets) or [f"no vendor library in {count(len(places), 'place')}; dtk needs none"]
+    targets = {_target(file): _line(file) for place in places for file in place["files"]}
+    summary = [*targets.values()] or [f"no vendor library in {count(len(places), 'place')}; dtk needs none"]
     return check("libraries", title, summary, {"places": places}, _findings(look, places))
 
 
+def _line(file: dict[str, Any]) -> str:
+    about = file.get("about") or {}
+    version = f"version {about['version']}" if about.get("version") else None
+    abi = f"ABI {about['abi']}" if about.get("abi") else None
+    return "  ".join(filter(None, (_target(file), version, abi)))
+
+
+def _ask_findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What a librocm_smi64 did that should serve the cards of this machine."""
+    cards = look.snapshot.cards if look.snapshot else ()
+    all_hygon = all(card.vendor_id == HYGON for card in cards)
+    told: set[str] = set()
+    for file in (file for place in places for file in _smi(place)):
+        about, path = file.get("about"), _target(file)
+        if not about or path in told:
+            continue
+        if all_hygon and (about["abi"] or "").startswith("amd"):
+            continue  # AMD's is not made for Hygon cards
+        told.add(path)
+        log = f"; it printed: {about['log'].strip().splitlines()[-1]}" if (about["log"] or "").strip() else ""
+        if about["status"] == ABORTED:
+            yield found("library_aborted", f"{path} ended the process that loaded it{log}")
+        elif about["status"] == "stale":
+            yield found("library_silent", f"{path} did not answer within {ASK_SECONDS:.0f} s{log}")
+        elif about["status"] != "ok":
+            yield found("library_failed", f"{path}: {about['message']}{log}")
+        elif about["matched"] < len(cards):
+            text = f"{path} lists {about['matched']} of {count(len(cards), 'card')}"
+            yield found("library_lists_fewer", text)
+
+
 def _findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]:
+    yield from _ask_findings(look, places)
     for variable in ("DTK_SMI_ROCM_SMI_LIB", "ROCM_SMI_LIB_PATH"):
         value = look.environment.get(variable)
         if value and not any(place["files"] for place in places if place["origin"] == variable):

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+ASK_SHARE = 0.4  # of the time, left for the compilers
+
+
 def main() -> None:
     """The process."""
     end = time.monotonic() + float(sys.argv[1])
     tell(
         {
             "container": container(os.environ),
-            "libraries": libraries.search(os.environ),
+            "libraries": libraries.ask(libraries.search(os.environ), end - ASK_SHARE * (end - time.monotonic())),
             "toolchain": toolchain.search(os.environ, sys.argv[2:], end),
         }
     )

@@ -17,10 +17,14 @@ enum { INIT_ALL_VENDORS = 1, DEVICES_MAX = 4096 };
 
 static const char *const abi_names[] = {"", "amd-5", "amd-6", "amd-7", "hygon-6.2", "hygon-6.3"};
 
+/* Behind what is to be said of a file that was tried before. */
 static void say(struct rsmi *rsmi, int status, const char *message)
 {
+    char *text = rsmi->about.message;
+    size_t len = strlen(text);
+
     rsmi->about.status = status;
-    snprintf(rsmi->about.message, sizeof rsmi->about.message, "%s", message);
+    snprintf(text + len, sizeof rsmi->about.message - len, "%s%s", len ? "; " : "", message);
 }
 
 /* ---- Which ABI ---- */
@@ -104,8 +108,15 @@ static void learn_path(struct rsmi *rsmi, void *symbol, const dtk_rsmi_file *fil
     snprintf(rsmi->about.origin, sizeof rsmi->about.origin, "%s", file->origin);
 }
 
+/* Beside the files only Hygon's has anything to tell. */
+static bool is_of_use(const struct dtk_system *system, const struct rsmi *rsmi)
+{
+    return system->backend == DTK_OPEN_RSMI || rsmi->about.abi == DTK_RSMI_HYGON_6_2 ||
+           rsmi->about.abi == DTK_RSMI_HYGON_6_3;
+}
+
 /* What was asked for by name and did not serve is kept as a message, also when another place served. */
-static bool try_file(struct rsmi *rsmi, const dtk_rsmi_file *file)
+static bool try_file(const struct dtk_system *system, struct rsmi *rsmi, const dtk_rsmi_file *file)
 {
     const char *problem = "there is no such file";
     void *symbol = NULL;
@@ -116,24 +127,30 @@ static bool try_file(struct rsmi *rsmi, const dtk_rsmi_file *file)
         symbol = rsmi->handle ? dlsym(rsmi->handle, "rsmi_init") : NULL;
     }
     if (symbol) {
-        learn_path(rsmi, symbol, file);
-        return true;
+        learn_version(rsmi);
+        if (is_of_use(system, rsmi)) {
+            learn_path(rsmi, symbol, file);
+            return true;
+        }
+        problem = "AMD's library tells nothing of Hygon cards that the files do not";
     }
     if (rsmi->handle)
         dlclose(rsmi->handle);
     rsmi->handle = NULL;
+    rsmi->about.abi = 0;
+    rsmi->about.version[0] = '\0';
     if (file->found >= 0 && !rsmi->about.message[0])
         snprintf(rsmi->about.message, sizeof rsmi->about.message, "%s: %.200s: %.200s", file->origin, file->path,
                  problem);
     return false;
 }
 
-static bool open_library(struct rsmi *rsmi, dtk_environment *environment)
+static bool open_library(const struct dtk_system *system, struct rsmi *rsmi)
 {
     dtk_rsmi_file file;
 
-    for (int i = 0; dtk_rsmi_find(environment, i, &file, sizeof file) == 0; i++)
-        if (try_file(rsmi, &file))
+    for (int i = 0; dtk_rsmi_find(system->environment, i, &file, sizeof file) == 0; i++)
+        if (try_file(system, rsmi, &file))
             return true;
     return false;
 }
@@ -246,13 +263,12 @@ static void load(struct dtk_system *system, struct rsmi *rsmi)
         say(rsmi, DTK_LIBRARY, "libamd_smi is loaded in this process, and the two do not go together");
         return;
     }
-    if (!open_library(rsmi, system->environment)) {
+    if (!open_library(system, rsmi)) {
         rsmi->about.status = DTK_NOT_FOUND;
         if (!rsmi->about.message[0])
             say(rsmi, DTK_NOT_FOUND, "no librocm_smi64.so was found; DTK_SMI_ROCM_SMI_LIB may name it");
         return;
     }
-    learn_version(rsmi);
     resolve_symbols(rsmi);
     if (start(system, rsmi))
         count_devices(rsmi);
