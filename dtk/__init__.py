@@ -27,17 +27,19 @@ from .errors import (
     PermissionDenied,
     Timeout,
 )
+from .machine import PCICard, Probe, SystemInfo
 from .metrics import Metric
 from .records import ECC, Activity, Clocks, ECCBlock, Fan, Memory, PCIe, Power, Temperature, Throttle, Utilization
 from .sample import Sample
-from .system import PCICard, Probe, System, SystemInfo, cards, device, devices
+from .system import System, cards, device, devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .library import LibraryFile, VendorLibrary, library_files
     from .monitor import Monitor
     from .process import Process, ProcessTable, ProcessUsage, processes
-    from .snapshot import Reading, Snapshot, take_snapshot
+    from .snapshot import Reading, Snapshot
+    from .take import take_snapshot
     from .virtual import VirtualCard, VirtualDevice, VirtualTable
 
 __all__ = [
@@ -105,7 +107,7 @@ _LATER = {
     "VirtualDevice": "virtual",
     "VirtualTable": "virtual",
     "processes": "process",
-    "take_snapshot": "snapshot",
+    "take_snapshot": "take",
 }
 
 

@@ -11,7 +11,8 @@ from . import metrics
 from ._record import Record
 from .errors import LibraryError
 from .library import VendorLibrary
-from .snapshot import Snapshot, take_snapshot
+from .snapshot import Snapshot
+from .take import take_snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 
 from . import reader
 from ._native import lib
+from .assembly import Assembly
 from .errors import Error, LibraryError
 from .library import VendorLibrary, resolve_backend
 from .reader import Crash, Reader
-from .snapshot import Assembly, Snapshot, check_keys, check_seconds, crashed, library_numbers, scan_flags
+from .snapshot import Snapshot
 from .system import resolve_root
+from .take import check_keys, check_seconds, crashed, library_numbers, scan_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

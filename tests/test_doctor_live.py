@@ -282,7 +282,12 @@ def test_override_that_yields_nothing(node: Live, bare_path: str, tmp_path: Path
     places = check(document, "libraries")["facts"]["places"]
     (place,) = [place for place in places if place["origin"] == "ROCM_SMI_LIB_PATH"]
     link, file = place["files"]
-    assert link == {"path": f"{tmp_path}/there/librocm_smi64.so", "target": str(library), "size": 10, "about": file["about"]}
+    assert link == {
+        "path": f"{tmp_path}/there/librocm_smi64.so",
+        "target": str(library),
+        "size": 10,
+        "about": file["about"],
+    }
     assert file == {"path": str(library), "target": None, "size": 10, "about": file["about"]}
 
 

@@ -15,8 +15,9 @@ import os
 import time
 
 from ..errors import Timeout
-from ..snapshot import Snapshot, check_seconds, take_snapshot
+from ..snapshot import Snapshot
 from ..system import resolve_root
+from ..take import check_seconds, take_snapshot
 from . import cards, child, environment, libraries, readings, toolchain
 from .codes import CODES
 from .look import Look, Machine

@@ -11,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..machine import Probe
     from ..snapshot import Reading
-    from ..system import Probe
 
 SILENT = "the machine did not answer by the deadline"
 

@@ -9,7 +9,7 @@ import time
 
 from ..errors import Error
 from ..library import ABORTED, VendorLibrary
-from ..snapshot import take_snapshot
+from ..take import take_snapshot
 from .look import HYGON, Look, count
 from .report import Check, Finding, check, found
 

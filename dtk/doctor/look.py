@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._record import Record
-from ..system import PCICard, Probe
+from ..machine import PCICard, Probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
