@@ -54,6 +54,7 @@ clean:
 
 # The environment: first the tools, then the project as a wheel, again whenever a file of it changes.
 $(VENV)/tools: pyproject.toml | system
+	@echo "Setting up in $(VENV): a minute or so, once ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade "pip>=25.1"
 	@$(PIP) install --group dev

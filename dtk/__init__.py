@@ -35,7 +35,8 @@ from .system import System, cards, device, devices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .library import LibraryFile, VendorLibrary, library_files
+    from . import crosscheck, doctor
+    from .library import LibraryFile, VendorLibrary, default_backend, library_files
     from .monitor import Monitor
     from .process import Process, ProcessTable, ProcessUsage, processes
     from .snapshot import Reading, Snapshot
@@ -83,8 +84,11 @@ __all__ = [
     "VirtualTable",
     "__version__",
     "cards",
+    "crosscheck",
+    "default_backend",
     "device",
     "devices",
+    "doctor",
     "library_files",
     "metrics",
     "processes",
@@ -93,7 +97,11 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+# A name, and the module it is in; a module is its own.
 _LATER = {
+    "crosscheck": "",
+    "default_backend": "library",
+    "doctor": "",
     "LibraryFile": "library",
     "Monitor": "monitor",
     "Process": "process",
@@ -117,5 +125,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'dtk' has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(f"dtk.{_LATER[name]}"), name)
+    module = import_module(f"dtk.{_LATER[name] or name}")
+    value = globals()[name] = getattr(module, name) if _LATER[name] else module
     return value

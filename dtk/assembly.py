@@ -204,7 +204,7 @@ class Assembly:
                 "no answer by the deadline",
                 operation="look for cards",
                 path=self.root,
-                hint="the kernel hangs; sudo dmesg may say where",
+                hint="a longer --deadline tells slow from stuck; where the kernel hangs, sudo dmesg may say where",
             )
         now, monotonic = time.time(), time.monotonic()
         readings = {}

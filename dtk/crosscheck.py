@@ -9,7 +9,6 @@ import os
 
 from . import metrics
 from ._record import Record
-from .errors import LibraryError
 from .library import VendorLibrary
 from .snapshot import Snapshot
 from .take import take_snapshot
@@ -51,6 +50,9 @@ PCIE = (
 )
 
 
+UNASKED = VendorLibrary("not_found", None, None, None, None, None, None, "there was no card to ask it about", None)
+
+
 class Comparison(Record):
     """One reading of one card, twice. agree: None where one of the two has no value; …_reason says why. note: what is
     known of a difference, or why there is nothing to compare, in words; None where there is nothing to say.
@@ -68,8 +70,9 @@ class Comparison(Record):
 
 
 class Crosscheck(Record):
-    """All comparisons of a machine. library: what became of the one that was asked, in the fast tier; warnings: (code,
-    text) of what went wrong with it besides. kernel: the snapshot of the files.
+    """All comparisons of a machine. library: what became of the one that was asked, in the fast tier. warnings: (code,
+    text) of what is to be said of it: "library_failed", "library_aborted", "library_stale" where readings could not be
+    compared, "library_other" where another was taken than the one that was named. kernel: the snapshot of the files.
     """
 
     rows: tuple[Comparison, ...]
@@ -82,6 +85,11 @@ class Crosscheck(Record):
         """Those that do not agree."""
         return tuple(row for row in self.rows if row.agree is False)
 
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """Why readings could not be compared, in words; empty when the library served."""
+        return tuple(text for code, text in self.warnings if code != "library_other")
+
 
 def crosscheck(
     root: str | os.PathLike[str] | None = None,
@@ -93,7 +101,8 @@ def crosscheck(
     what lies between. The slow tier is asked by itself, since libraries crash there (of AMD's 5.2, on a row "de:" of an
     error file). Takes up to six times `deadline`.
 
-    Raises as take_snapshot() does, and LibraryError when the library does not serve at all.
+    Where the library does not serve, nothing agrees and nothing differs: Crosscheck.library says why. Raises as
+    take_snapshot() does, NotSupported when the root is not "/" among it.
     """
     looks = []
     for backend in ("kernel", "rsmi", "kernel"):
@@ -103,15 +112,7 @@ def crosscheck(
         )
         looks.append((fast, slow))
     library = looks[1][0].library
-    if library is None:  # no card is awake, or there is none
-        library = VendorLibrary("not_found", None, None, None, None, None, None, "no card was asked", None)
-    elif library.status in ("not_found", "library"):
-        raise LibraryError(
-            library.message or "it did not start",
-            operation="crosscheck",
-            path=library.path,
-            hint="DTK_SMI_ROCM_SMI_LIB names another; `dtk-smi doctor` lists where it is looked for",
-        )
+    library = library or UNASKED  # no card is awake
     rows = [row for look in range(2) for row in _compare(*(looks[place][look] for place in range(3)))]
     order = {metric.name: metric.number for metric in metrics.all()}
     rows.sort(key=lambda row: (row.uuid, order.get(row.metric, len(order))))

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._native._dtk import CData
 
-__all__ = ["LibraryFile", "VendorLibrary", "library_files"]
+__all__ = ["LibraryFile", "VendorLibrary", "default_backend", "library_files"]
 
 VARIABLE = "DTK_SMI_BACKEND"
 FLAGS = {"kernel": 0, "auto": lib.DTK_OPEN_AUTO, "rsmi": lib.DTK_OPEN_RSMI}
@@ -53,13 +53,20 @@ class LibraryFile(Record):
 
 def resolve_backend(backend: str | None, default: str) -> str:
     """The backend that was asked for: the argument, else $DTK_SMI_BACKEND, else the default."""
-    name = backend if backend is not None else os.environ.get(VARIABLE) or default
+    name = str(backend if backend is not None else os.environ.get(VARIABLE) or default)
     if name not in FLAGS:
         where = "backend" if backend is not None else VARIABLE
         raise from_status(
             lib.DTK_INVALID_ARGUMENT, where, None, '"auto", "kernel" or "rsmi"', f"no backend {name[:40]!r}"
         )
     return name
+
+
+def default_backend() -> str:
+    """The backend of take_snapshot() and Monitor where none is given: $DTK_SMI_BACKEND, else "auto". Raises
+    InvalidArgument.
+    """
+    return resolve_backend(None, "auto")
 
 
 def environment() -> CData:

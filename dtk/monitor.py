@@ -42,8 +42,8 @@ class Monitor:
 
     interval: seconds between ticks. deadline: seconds a card may take to answer; after that it is "stale" while the
     others go on, and back as soon as it answers. slow: read the slow tier too, every `slow_interval` seconds, as the
-    static tier is. root, devices, processes, backend, library: as for take_snapshot(). A vendor's library that ended
-    the process that asked it is left out for ten minutes.
+    static tier is. root, devices, processes, backend, library_metrics: as for take_snapshot(). A vendor's library that
+    ended the process that asked it is left out for ten minutes.
 
     The first snapshot comes when all cards have answered, or at the deadline. Cards that come and go are seen within a
     tick. A crashed reader is replaced. close() ends it at once, also while a card hangs; nobody waits for the kernel.
@@ -61,10 +61,10 @@ class Monitor:
         slow: bool = False,
         processes: bool | str = False,
         backend: str | None = None,
-        library: Sequence[str] | None = None,
+        library_metrics: Sequence[str] | None = None,
     ) -> None:
         self._root, self._origin = resolve_root(root)
-        self._backend, self._library = resolve_backend(backend, "auto"), library_numbers(library)
+        self._backend, self._library = resolve_backend(backend, "auto"), library_numbers(library_metrics)
         self._keys = check_keys(devices)
         check_seconds(interval=interval, deadline=deadline, slow_interval=slow_interval)
         self._interval = interval

@@ -34,7 +34,7 @@ def take_snapshot(
     virtual: bool | str = False,
     deadline: float = 1.0,
     backend: str | None = None,
-    library: Sequence[str] | None = None,
+    library_metrics: Sequence[str] | None = None,
 ) -> Snapshot:
     """One look at a machine, which takes no longer than `deadline` seconds whatever a card does.
 
@@ -46,8 +46,8 @@ def take_snapshot(
     warning. A machine without cards gives no devices.
     backend: "kernel" for files alone; "auto" asks the vendor's library for what a Hygon card does not tell there;
     "rsmi" asks it alone; None is $DTK_SMI_BACKEND, else "auto". It is asked in a process of its own: when it ends that,
-    its readings are "failed", and when it hangs, "stale". library: names of the metrics for which it may be asked, None
-    for all: when the files have them, it is not even loaded.
+    its readings are "failed", and when it hangs, "stale". library_metrics: names of the metrics for which it may be
+    asked, None for all: when the files have them, it is not even loaded.
     Raises DeviceNotFound, InvalidArgument and PermissionDenied as System and System.match() do; LibraryError when
     dtk-reader cannot run; Timeout when not even the cards were known by the deadline.
     """
@@ -56,7 +56,7 @@ def take_snapshot(
     if not tiers:
         raise from_status(lib.DTK_INVALID_ARGUMENT, "take_snapshot", None, "ask for at least one tier")
     keys = check_keys(devices)
-    backend, numbers = resolve_backend(backend, "auto"), library_numbers(library)
+    backend, numbers = resolve_backend(backend, "auto"), library_numbers(library_metrics)
     check_seconds(deadline=deadline)
     begin = time.monotonic()
     without: list[str] = []
@@ -138,8 +138,15 @@ def scan_flags(processes: bool | str) -> int:
 
 
 def library_numbers(names: Sequence[str] | None) -> list[int] | None:
-    """Numbers of metrics. Raises KeyError as dtk.metrics.get() does."""
-    return None if names is None else [metrics.get(name).number for name in names]
+    """Numbers of metrics. Raises InvalidArgument for what names none."""
+    if names is None:
+        return None
+    known = {metric.name: metric.number for metric in metrics.all()}
+    unknown = [names] if isinstance(names, str) else [name for name in names if name not in known]
+    if unknown:
+        hint = "a sequence of names of metrics; dtk.metrics.all() has them"
+        raise from_status(lib.DTK_INVALID_ARGUMENT, "library_metrics", None, hint, f"no metric {unknown[0]!r}")
+    return [known[name] for name in names]
 
 
 def virtual_option(virtual: bool | str) -> str | None:

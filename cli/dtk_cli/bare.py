@@ -20,7 +20,7 @@ def build_parser() -> Parser:
     view.add_argument("-L", "--list", action="store_true", help="one line a device, with its uuid")
     view.add_argument("--json", action="store_true", help="everything, as a document of schema dtk/1")
     view.add_argument("--version", action="version", version=f"dtk-smi {dtk.__version__}", help="the version")
-    parser.add_argument("--verbose", action="store_true", help="with --json: where each value came from")
+    parser.add_argument("--verbose", action="store_true", help="with --json: where each value came from, how old")
     add_loop(parser)
     add_machine(parser)
     build = parser.add_argument_group("building C programs", "cc x.c $(dtk-smi --cflags) $(dtk-smi --libs)")
@@ -51,13 +51,19 @@ def _table(args: argparse.Namespace) -> Exit:
         screen = Screen(sys.stdout)
         return page(table.lines(snapshot, screen) if snapshot.devices else [], screen, turn)
 
-    return each(args, show, says_simulated=True, processes=True, library=BASIC)
+    return each(
+        args,
+        show,
+        says_simulated=True,
+        processes=True,
+        library_metrics=BASIC if dtk.default_backend() == "auto" else None,
+    )
 
 
 def _listing(args: argparse.Namespace) -> Exit:
     from dtk_cli import listing
 
-    snapshot = take(args, fast=False, library=())
+    snapshot = take(args, fast=False, library_metrics=())
     write(listing.render(snapshot, Screen(sys.stdout)))
     code = verdict(snapshot)
     mention(snapshot)

@@ -13,7 +13,7 @@ from dtk import crosscheck
 from dtk_cli.cells import GIB, WORDS
 from dtk_cli.exit import Exit, Stop
 from dtk_cli.grid import Cell, Column, render
-from dtk_cli.look import mention, verdict
+from dtk_cli.look import verdict
 from dtk_cli.output import page, write
 from dtk_cli.text import BOLD, DIM, GREEN, RED, Screen, complain, rfc3339
 
@@ -30,26 +30,30 @@ AGREE: dict[bool | None, Cell] = {True: ("yes", GREEN), False: ("NO", RED), None
 def run(args: argparse.Namespace) -> Exit:
     """Compare, print, and say whether all agree."""
     first = dtk.take_snapshot(args.root, devices=args.keys, deadline=args.deadline, backend="kernel", fast=False)
-    if not first.devices:
-        return verdict(first)
-    if not first.system.live:
+    if first.devices and not first.system.live:
         raise Stop(
             Exit.NOT_SUPPORTED,
-            f"crosscheck: {first.root}: the vendor's library reads this machine only",
+            "crosscheck: the vendor's library reads this machine only",
             "run it on the node itself, without --root and --demo",
         )
-    result = crosscheck.crosscheck(args.root, devices=args.keys, deadline=args.deadline)
+    if first.devices:
+        result = crosscheck.crosscheck(args.root, devices=args.keys, deadline=args.deadline)
+    else:
+        result = crosscheck.Crosscheck((), crosscheck.UNASKED, first, ())
     if args.json:
         write(json.dumps(document(result), indent=2, allow_nan=False) + "\n")
-    else:
+    elif first.devices:
         screen = Screen(sys.stdout)
         write(page(list(_lines(result, screen)), screen, None))
-    mention(result.kernel)
     for _, text in result.warnings:
         complain(f"warning: {text}")
+    return _exit(result) if first.devices else verdict(first)
+
+
+def _exit(result: crosscheck.Crosscheck) -> Exit:
     if result.library.status != "ok":
         return Exit.DEADLINE if result.library.status == "stale" else Exit.LIBRARY
-    return Exit.PARTIAL if result.differ or result.warnings else Exit.OK
+    return Exit.PARTIAL if result.differ or result.trouble else Exit.OK
 
 
 def document(result: crosscheck.Crosscheck) -> dict[str, Any]:
@@ -75,19 +79,27 @@ def _lines(result: crosscheck.Crosscheck, screen: Screen) -> Iterator[str]:
     compared = [row for row in result.rows if row.agree is not None]
     cards = len({row.uuid for row in result.rows})
     where = f"on {cards} card{'s' if cards != 1 else ''}"
+    if result.trouble:
+        yield screen.style("not all could be compared: the library failed, see below", RED)
     if result.differ:
         verdict = screen.style(f"{len(result.differ)} of {len(compared)} readings differ", RED)
-    else:
+    elif compared:
         verdict = screen.style(f"all {len(compared)} readings that both have agree", GREEN)
+    else:
+        verdict = screen.style("nothing was compared", RED)
     yield f"{verdict}, {where}"
     library = result.library
-    facts = (library.path, library.version, library.abi)
-    yield "library: " + "  ".join(screen.text(fact) for fact in facts if fact)
+    facts = [fact for fact in (library.path, library.version, library.abi) if fact]
+    yield "library: " + ("  ".join(map(screen.text, facts)) or "none")
     for card in result.kernel.cards:
         yield ""
         yield screen.style(f"card {card.card_index}: {screen.text(card.name)}, {card.bdf}", BOLD)
         yield from _card([row for row in result.rows if row.uuid == card.uuid], screen)
     yield from _notes(compared, screen)
+    for text in result.trouble:
+        yield ""
+        for line in wrap(screen.text(text), screen.columns):
+            yield screen.style(line, RED)
 
 
 def _card(rows: list[crosscheck.Comparison], screen: Screen) -> Iterator[str]:

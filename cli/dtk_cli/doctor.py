@@ -32,7 +32,7 @@ With --crosscheck, compares the two sources of readings instead: what to send us
 from a machine with cards.
 
 exit status: 0 healthy; 5 findings, or readings that differ; 2 bad usage; 6 no such
-device; 12 library.
+device; of --crosscheck also 3 with --root, 9 and 10 no card, 11 and 12 library.
 
 {KEY_HELP}"""
 
@@ -85,7 +85,9 @@ def _document(report: doctor.Report) -> dict[str, Any]:
 
 def _lines(report: doctor.Report, screen: Screen) -> Iterator[str]:
     count = len(report.findings)
+    kinds = len(_groups(report))
     verdict = "healthy: no findings" if not count else "1 finding" if count == 1 else f"{count} findings"
+    verdict += f" of {kinds} kinds" if 1 < kinds < count else ""
     unknown = sum(check.status == "unknown" for check in report.checks)
     if unknown:
         verdict += f", {unknown} check{'s' * (unknown != 1)} unknown"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         fast: bool
         slow: bool
         processes: bool | str
-        library: Sequence[str] | None
+        library_metrics: Sequence[str] | None
         virtual: bool | str
 
 
@@ -79,7 +79,7 @@ def _looks(args: argparse.Namespace, tiers: Tiers) -> Iterator[tuple[int | None,
         slow=tiers.get("slow", False),
         slow_interval=max(5.0, interval),
         processes=tiers.get("processes", False),
-        library=tiers.get("library"),
+        library_metrics=tiers.get("library_metrics"),
     ) as monitor:
         for turn, snapshot in enumerate(monitor):
             yield turn, snapshot

@@ -38,9 +38,9 @@ def build_parser() -> Parser:
 
 def run(args: argparse.Namespace) -> Exit:
     """Print it. What a variable does to a device depends on all the others, also on those not asked for."""
-    asked = {device.uuid for device in take(args, fast=False, library=()).devices} if args.keys else None
+    asked = {device.uuid for device in take(args, fast=False, library_metrics=()).devices} if args.keys else None
     args.keys = []
-    snapshot = take(args, fast=False, library=())
+    snapshot = take(args, fast=False, library_metrics=())
     code = Exit.OK if snapshot.devices else verdict(snapshot)  # a card that hangs has its names too
     agents = sorted((device for device in snapshot.devices if device.hip_index is not None), key=_hip_index)
     view = visibility.hip([visibility.rocr_uuid(device.uuid) for device in agents], os.environ)

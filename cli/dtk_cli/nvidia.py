@@ -62,14 +62,16 @@ def run(args: argparse.Namespace) -> Exit:
 
     tiers = {tier for question in questions for tier in question.tiers}
     library = metrics_of(question.ours for question in questions)
-    return each(args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers, library=library)
+    return each(
+        args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers, library_metrics=library
+    )
 
 
 def _devices(args: argparse.Namespace) -> Question:
     """How many devices there are, also of those that were not asked for."""
     if not args.keys:
         return QUESTIONS["count"]
-    number = len(dtk.take_snapshot(args.root, deadline=args.deadline, fast=False, library=()).devices)
+    number = len(dtk.take_snapshot(args.root, deadline=args.deadline, fast=False, library_metrics=()).devices)
     return Question(lambda *_: str(number))
 
 

@@ -23,6 +23,7 @@ EPILOG = f"""\
 --query-gpu=FIELD,... --format=csv answers as nvidia-smi does.
 
 exit status: 0 ok, also when values are missing; 1 internal error; 2 bad usage;
+3 not possible here, such as the vendor's library with --root;
 4 no permission; 5 findings of doctor; 6 no such device; 9 PCI shows a card but
 no driver has it; 10 no card; 11 a card missed the deadline; 12 library problem.
 """

@@ -42,11 +42,14 @@ def run(args: argparse.Namespace) -> Exit:
     if args.format == "json" and is_loop(args):
         raise Stop(Exit.USAGE, "--format json goes without -l", "--format csv repeats")
     show = VIEWS[args.format](args.user)
-    return each(args, show, processes="use" if args.use else "all", library=())
+    show.use = args.use
+    return each(args, show, processes="use" if args.use else "all", library_metrics=())
 
 
 class View:
     """A way to print the processes of a user, or of all."""
+
+    use = False  # how busy each keeps a card was asked for
 
     def __init__(self, user: str | None) -> None:
         self.user = user
@@ -93,6 +96,8 @@ class Table(View):
             rows = [[*row, (processes.where(process), "")] for row, (process, _) in zip(rows, found, strict=True)]
         rows = [[*row, (processes.command(process, screen), "")] for row, (process, _) in zip(rows, found, strict=True)]
         lines = render([*columns, Column("Command", least=8)], rows, screen)[0] if rows else []
+        if self.use and found and all(usage.utilization is None for _, usage in found):
+            lines.append(screen.style("use is not known: only Hygon's librocm_smi64 (driver 6.3) tells it", DIM))
         return [*lines, *processes.remarks(snapshot, screen)]
 
 

@@ -52,7 +52,9 @@ def run(args: argparse.Namespace) -> Exit:
     show = {"table": _table, "csv": _csv, "json": _json, "ndjson": _json_lines}[args.format](columns, args)
     tiers = {field.tier for _, field in columns}
     library = names.metrics_of(field.name for _, field in columns)
-    return each(args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers, library=library)
+    return each(
+        args, show, static="static" in tiers, fast="fast" in tiers, slow="slow" in tiers, library_metrics=library
+    )
 
 
 def split_fields(words: list[str]) -> list[str]:

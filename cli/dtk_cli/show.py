@@ -16,6 +16,7 @@ from dtk_cli.options import KEY_HELP, Parser, add_machine, keys
 from dtk_cli.output import page, write
 from dtk_cli.text import BOLD, DIM, MIN_COLUMNS, Screen
 
+HYGON = 0x1D94  # vendor_id
 LABEL = 31  # columns for a name: the longest is that long
 
 
@@ -64,9 +65,13 @@ def _section(snapshot: dtk.Snapshot, reading: dtk.Reading, screen: Screen) -> It
     yield ""
     yield from render(columns, rows, screen, titles=False)[0]
     yield from _details(reading, screen)
+    library = [name for name in absent if reading.vendor_id == HYGON and _is_of_library(name)]
+    absent = [name for name in absent if name not in library]
     if absent:
         where = "not of a partition" if reading.is_partition else "not on this card"
         yield from _wrapped(f"{where}: {', '.join(absent)}", screen)
+    if library:
+        yield from _wrapped(f"only with Hygon's librocm_smi64: {', '.join(library)}", screen)
 
 
 def _names(snapshot: dtk.Snapshot, reading: dtk.Reading, screen: Screen) -> Iterator[str]:
@@ -86,6 +91,11 @@ def _details(reading: dtk.Reading, screen: Screen) -> Iterator[str]:
         yield f"  {'memory bank ' + screen.text(bank):<{LABEL}}  {shown}"
     for name, version in reading.firmware.items():
         yield f"  {'firmware ' + screen.text(name):<{LABEL}}  {screen.text(version)}"
+
+
+def _is_of_library(name: str) -> bool:
+    """No file has it."""
+    return all(source.startswith("rsmi_") for source in dtk.metrics.get(name).sources)
 
 
 def _source(sample: dtk.Sample, metric: dtk.Metric) -> str:

@@ -59,6 +59,9 @@ def _footer(snapshot: dtk.Snapshot, screen: Screen, size: int) -> Iterator[str]:
     room = size - len(program) - len(now) - 2 * len(GAP)
     facts = screen.fit(facts, room)
     yield GAP.join((screen.style(program, BOLD), facts + " " * (room - width(facts)), now))
+    if snapshot.backend == "rsmi":
+        library = snapshot.library
+        yield f"readings of {screen.text((library and library.path) or 'librocm_smi64')}"
     if info.simulated or not info.live:
         kind = screen.style("SIMULATED", YELLOW) if info.simulated else "recorded"
         yield f"{kind} machine below {screen.text(snapshot.root)}"

@@ -46,7 +46,7 @@ def build_parser() -> Parser:
 def run(args: argparse.Namespace) -> Exit:
     """Print them. What a card that does not answer reads is not asked for here."""
     library = os.environ.get("DTK_SMI_HYDMI_LIB") or True
-    snapshot = take(args, fast=False, library=(), virtual=library)
+    snapshot = take(args, fast=False, library_metrics=(), virtual=library)
     table = snapshot.virtual
     assert table is not None  # it was asked for
     if args.json:
@@ -75,6 +75,8 @@ def _lines(snapshot: dtk.Snapshot, table: dtk.VirtualTable, screen: Screen) -> I
     elif snapshot.devices:
         there = "etc/vdev has no file of one" if table.sources["file"] == "ok" else "there is no etc/vdev"
         yield f"no virtual devices: each card is whole ({there})"
+        if snapshot.system.simulated:
+            yield "python -m dtk.sim DIR --virtual 4 makes a machine that has some"
     for note in _notes(snapshot, table):
         for line in wrap(screen.text(note), screen.columns, subsequent_indent="  "):
             yield screen.style(line, DIM)

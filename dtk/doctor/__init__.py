@@ -15,6 +15,7 @@ import os
 import time
 
 from ..errors import Timeout
+from ..library import default_backend
 from ..snapshot import Snapshot
 from ..system import resolve_root
 from ..take import check_seconds, take_snapshot
@@ -59,6 +60,7 @@ def examine(
     """
     path, _ = resolve_root(root)
     check_seconds(deadline=deadline)
+    default_backend()  # what is no backend is no reason to find anything
     begin = time.monotonic()
     with _start("machine", path) as process:
         snapshot = _snapshot(path, devices, deadline)

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -33,24 +34,30 @@ class Child:
         self, arguments: Sequence[str], environment: Mapping[str, str] | None = None, talk: bool = False
     ) -> None:
         _killed[:] = [process for process in _killed if process.poll() is None]
+        # A socket, since a pipe whose reader has ended would end this process with a signal.
+        self._input: socket.socket | None = None
+        theirs: socket.socket | None = None
+        if talk:
+            self._input, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             arguments,
-            stdin=subprocess.PIPE if talk else subprocess.DEVNULL,
+            stdin=theirs.fileno() if theirs else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
             cwd="/",
             start_new_session=True,  # Ctrl-C is for us, and what it starts ends with it
         )
+        if theirs:
+            theirs.close()
         self._buffer = b""
         self._ended = False
 
     def tell(self, line: str) -> None:
         """Write a line to its input."""
-        assert self._process.stdin
+        assert self._input
         with contextlib.suppress(OSError):  # it has ended
-            self._process.stdin.write(f"{line}\n".encode())
-            self._process.stdin.flush()
+            self._input.send(f"{line}\n".encode(), socket.MSG_NOSIGNAL)
 
     def line(self, end: float) -> bytes | None:
         """The next line that it writes before `end`, by time.monotonic(); None when there is none."""
@@ -88,7 +95,7 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         """End it with all that it started, without waiting."""
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in (self._input, self._process.stdout):
             if pipe:
                 with contextlib.suppress(OSError):  # of what was still to be written to it
                     pipe.close()

@@ -152,8 +152,9 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     # ---- software ----
     "library_override": (
-        "The variable names where a library is, and there is none: programs that obey it find no card.",
-        "Unset {variable}, or name the directory that holds the library.",
+        "The variable names where a library is, and there is none: dtk goes on to the next place, other programs that "
+        "obey it find no card.",
+        "Unset {variable}, or name the library in it, or the directory that holds it.",
     ),
     "library_shadowed": (
         "Programs get this librocm_smi64 in place of the driver's. Two generations of it share a name and differ in"

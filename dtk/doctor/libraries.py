@@ -8,7 +8,7 @@ import platform
 import time
 
 from ..errors import Error
-from ..library import ABORTED, VendorLibrary
+from ..library import ABORTED, VendorLibrary, default_backend
 from ..take import take_snapshot
 from .look import HYGON, Look, count
 from .report import Check, Finding, check, found
@@ -101,6 +101,8 @@ def ask(places: list[dict[str, Any]], end: float) -> list[dict[str, Any]]:
     """The same places, each librocm_smi64 with "about": what became of it in dtk-reader; None where there was no card
     to ask it about, or no time. In a process of its own, whose environment this changes.
     """
+    if default_backend() == "kernel":
+        return places  # it is not wanted
     known: dict[str, dict[str, Any] | None] = {}
     for place in places:
         for file in _smi(place):
@@ -117,7 +119,7 @@ def _about(path: str, end: float) -> dict[str, Any] | None:
         return None
     os.environ["DTK_SMI_ROCM_SMI_LIB"] = path
     try:
-        snapshot = take_snapshot("/", fast=False, deadline=deadline, backend="rsmi", library=["memory_total"])
+        snapshot = take_snapshot("/", fast=False, deadline=deadline, backend="rsmi")
     except Error as error:
         return VendorLibrary("library", path, None, None, None, None, None, str(error), None)._asdict()
     library = snapshot.library
@@ -140,8 +142,18 @@ def libraries(look: Look) -> Check:
         return check("libraries", title, "looking for them took too long", status="unknown")
     places: list[dict[str, Any]] = look.software["libraries"]
     targets = {_target(file): _line(file) for place in places for file in place["files"]}
-    summary = [*targets.values()] or [f"no vendor library in {count(len(places), 'place')}; dtk needs none"]
+    summary = [*targets.values(), *_remarks(look, places)] or [
+        f"no vendor library in {count(len(places), 'place')}; dtk needs none"
+    ]
     return check("libraries", title, summary, {"places": places}, _findings(look, places))
+
+
+def _remarks(look: Look, places: list[dict[str, Any]]) -> Iterator[str]:
+    """What is no fault, but explains what is missing."""
+    cards = look.snapshot.cards if look.snapshot else ()
+    abis = {str((file.get("about") or {}).get("abi")) for place in places for file in _smi(place)}
+    if any(card.vendor_id == HYGON for card in cards) and not any(abi.startswith("hygon") for abi in abis):
+        yield "no librocm_smi64 of Hygon's: no use by compute unit, wave and process, no bandwidths"
 
 
 def _line(file: dict[str, Any]) -> str:
@@ -192,7 +204,9 @@ def _findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _smi(place: dict[str, Any]) -> list[dict[str, Any]]:
-    return [file for file in place["files"] if os.path.basename(file["path"]).startswith(SMI)]
+    """Of a place; a variable of ours names the file itself."""
+    named = place["origin"] == "DTK_SMI_ROCM_SMI_LIB"
+    return [file for file in place["files"] if named or os.path.basename(file["path"]).startswith(SMI)]
 
 
 def _target(file: dict[str, Any]) -> str:

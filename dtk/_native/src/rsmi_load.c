@@ -120,6 +120,7 @@ static bool try_file(const struct dtk_system *system, struct rsmi *rsmi, const d
 {
     const char *problem = "there is no such file";
     void *symbol = NULL;
+    bool amd = false;
 
     if (file->found != 0) {
         rsmi->handle = dlopen(file->path, RTLD_LOCAL | RTLD_NOW);
@@ -133,13 +134,14 @@ static bool try_file(const struct dtk_system *system, struct rsmi *rsmi, const d
             return true;
         }
         problem = "AMD's library tells nothing of Hygon cards that the files do not";
+        amd = true;
     }
     if (rsmi->handle)
         dlclose(rsmi->handle);
     rsmi->handle = NULL;
     rsmi->about.abi = 0;
     rsmi->about.version[0] = '\0';
-    if (file->found >= 0 && !rsmi->about.message[0])
+    if ((file->found >= 0 || amd) && !rsmi->about.message[0])
         snprintf(rsmi->about.message, sizeof rsmi->about.message, "%s: %.200s: %.200s", file->origin, file->path,
                  problem);
     return false;
