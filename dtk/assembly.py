@@ -27,7 +27,8 @@ __all__ = ["Assembly", "Slot"]
 
 _DEVICE = struct.Struct("=iiii")  # behind the dtk_info
 _TICK = struct.Struct("=dIi")
-_SAMPLE = struct.Struct("=ddIi")
+_SAMPLE = struct.Struct("=ddIiii")
+_FILES = 1  # the part of a sample that the files gave; reader.h
 
 
 class Slot:
@@ -44,6 +45,8 @@ class Slot:
         self.sample: Sample | None = None  # the last
         self.tick = 0  # of that
         self.asked = 0.0  # when it was asked what it has not yet answered; 0 when it has
+        self.asked_tick = 0  # in which tick it was asked last
+        self.library_at = 0.0  # when the vendor's library last added something
 
 
 class Assembly:
@@ -63,9 +66,14 @@ class Assembly:
         self.tick = 0  # the last that began
         self.began = 0.0  # when, by time.monotonic()
         self.done = 0  # the last that is done
+        self.files = 0  # the last in which all cards told what their files gave
+        self.files_at = 0.0  # when
+        self.keep = 0.0  # for how many seconds what the library gave stands in for what it is asked again
         self.changed = False
         self.scan: tuple[CData, CData, CData] | None = None  # the last dtk_scan, its processes and usages
         self.scan_asked = 0.0  # when processes were asked for and not yet told; 0 when they were
+        self.scan_tick = 0  # in which tick they were asked for last
+        self.scan_at = 0.0  # when they were last told
         self.virtual: VirtualTable | None = None  # as far as it was told
         self.virtual_asked = False  # and not yet told to the end
 
@@ -100,6 +108,8 @@ class Assembly:
             self._take_virtual(tick, payload)
         elif kind == reader.DONE:
             self.done = tick
+        elif kind == reader.FILES:
+            self.files, self.files_at = tick, time.monotonic()
         elif kind == reader.DEVICE:
             size = ffi.sizeof("dtk_info")
             is_device, card, first, count = _DEVICE.unpack(payload[size:])
@@ -125,21 +135,28 @@ class Assembly:
         self.tick, self.began = tick, monotonic
         if reader.PROCESSES_SLOT in asked:
             self.scan_asked = monotonic
+            self.scan_tick = tick
         self.virtual_asked = reader.VIRTUAL_SLOT in asked
         for number, slot in self.slots.items():
             if slot.card in asked:
                 self.slots[number].asked = monotonic
+                self.slots[number].asked_tick = tick
 
     def _take_sample(self, slot: Slot, tick: int, payload: bytes) -> None:
-        timestamp, monotonic, tiers, count = _SAMPLE.unpack_from(payload)
+        timestamp, monotonic, tiers, count, part, _ = _SAMPLE.unpack_from(payload)
         values = ffi.new("dtk_value[]", metrics.COUNT)
         if count != metrics.COUNT or len(payload) != _SAMPLE.size + ffi.sizeof(values):
             raise ValueError
         ffi.memmove(values, payload[_SAMPLE.size :], ffi.sizeof(values))
         sample = Sample(values, tiers, text(slot.info.bdf), timestamp, monotonic)
+        if part != _FILES:
+            slot.library_at = time.monotonic()
+        elif slot.sample and monotonic - slot.library_at <= self.keep:
+            sample.keep_stale(slot.sample)
         slot.sample = slot.sample.updated(sample) if slot.sample else sample
-        slot.tick = max(slot.tick, tick)  # what the library adds may be late
-        slot.asked = 0.0
+        if tick >= slot.asked_tick:  # what the library adds may be late
+            slot.tick = tick
+            slot.asked = 0.0
 
     def _take_processes(self, payload: bytes) -> None:
         size = ffi.sizeof("dtk_scan")
@@ -152,6 +169,7 @@ class Assembly:
         ffi.memmove(usages, payload[split:], ffi.sizeof(usages))
         self.scan = scan, processes, usages
         self.scan_asked = 0.0
+        self.scan_at = time.monotonic()
 
     def _take_virtual(self, tick: int, payload: bytes) -> None:
         from .virtual import table
@@ -245,6 +263,18 @@ class Assembly:
             return None
         return self.library._replace(status=ABORTED, log=self.log or None)
 
+    def is_whole_without_library(self) -> bool:
+        """All has been told but for what the library was to add."""
+        told = all(slot.sample for slot in self.slots.values())
+        return self.ready and self.files == self.tick > 0 and told and not self.scan_asked and not self.virtual_asked
+
+    def abort_library(self, library: VendorLibrary) -> None:
+        """What it was to add is failed."""
+        self.library = library
+        for slot in self.slots.values():
+            if slot.sample:
+                slot.sample.fail_stale()
+
     def _table(
         self, devices: list[Reading], deadline: float, now: float
     ) -> tuple[ProcessTable | None, list[tuple[str, str]]]:
@@ -255,6 +285,9 @@ class Assembly:
             return None, []
         from .process import table
 
+        # It is not asked again while it is busy.
+        if self.tick > self.scan_tick + 1 and now - self.scan_at >= deadline:
+            return None, [("processes_stale", "processes: no answer by the deadline")]
         scan, processes, usages = self.scan
         used = {reading.uuid: reading.sample.memory_used for reading in devices}
         return table(processes, usages, scan, used, self.system is not None and self.system.live), []

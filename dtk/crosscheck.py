@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 
 from . import metrics
+from ._native import lib
 from ._record import Record
+from .errors import from_status
 from .library import VendorLibrary
 from .snapshot import Snapshot
 from .take import take_snapshot
@@ -73,12 +75,14 @@ class Crosscheck(Record):
     """All comparisons of a machine. library: what became of the one that was asked, in the fast tier. warnings: (code,
     text) of what is to be said of it: "library_failed", "library_aborted", "library_stale" where readings could not be
     compared, "library_other" where another was taken than the one that was named. kernel: the snapshot of the files.
+    stale: PCI addresses of the cards that did not answer by the deadline in one of the looks.
     """
 
     rows: tuple[Comparison, ...]
     library: VendorLibrary
     kernel: Snapshot
     warnings: tuple[tuple[str, str], ...]
+    stale: tuple[str, ...]
 
     @property
     def differ(self) -> tuple[Comparison, ...]:
@@ -87,8 +91,17 @@ class Crosscheck(Record):
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """Why readings could not be compared, in words; empty when the library served."""
-        return tuple(text for code, text in self.warnings if code != "library_other")
+        """Why readings could not be compared, in words; empty when all that are awake were."""
+        compared = {row.uuid for row in self.rows if row.agree is not None}
+        return (
+            *(text for code, text in self.warnings if code != "library_other"),
+            *(f"{bdf}: no answer by the deadline" for bdf in self.stale),
+            *(
+                f"{card.bdf}: the library gave nothing to compare"
+                for card in self.kernel.cards
+                if card.state == "ok" and card.uuid not in compared
+            ),
+        )
 
 
 def crosscheck(
@@ -104,22 +117,35 @@ def crosscheck(
     Where the library does not serve, nothing agrees and nothing differs: Crosscheck.library says why. Raises as
     take_snapshot() does, NotSupported when the root is not "/" among it.
     """
-    looks = []
-    for backend in ("kernel", "rsmi", "kernel"):
-        fast = take_snapshot(root, devices=devices, deadline=deadline, backend=backend)
-        slow = take_snapshot(
-            root, devices=devices, deadline=deadline, backend=backend, static=False, fast=False, slow=True
+    first = _look(root, devices, deadline, "kernel")
+    if not first[0].devices:
+        return Crosscheck((), UNASKED, first[0], (), ())
+    if not first[0].system.live:
+        raise from_status(
+            lib.DTK_UNSUPPORTED,
+            "crosscheck",
+            first[0].root,
+            "run it on the node itself",
+            "the vendor's library reads this machine only",
         )
-        looks.append((fast, slow))
-    library = looks[1][0].library
-    library = library or UNASKED  # no card is awake
-    rows = [row for look in range(2) for row in _compare(*(looks[place][look] for place in range(3)))]
+    looks = [first, _look(root, devices, deadline, "rsmi"), _look(root, devices, deadline, "kernel")]
+    rows = [row for tier in range(2) for row in _compare(*(look[tier] for look in looks))]
     order = {metric.name: metric.number for metric in metrics.all()}
     rows.sort(key=lambda row: (row.uuid, order.get(row.metric, len(order))))
     warnings = dict.fromkeys(
         warning for snapshot in looks[1] for warning in snapshot.warnings if warning[0].startswith("library_")
     )
-    return Crosscheck(tuple(rows), library, looks[0][0], tuple(warnings))
+    late = dict.fromkeys(reading.bdf for look in looks for snapshot in look for reading in snapshot.stale)
+    return Crosscheck(tuple(rows), looks[1][0].library or UNASKED, first[0], tuple(warnings), tuple(late))
+
+
+def _look(
+    root: str | os.PathLike[str] | None, devices: Sequence[str | int] | None, deadline: float, backend: str
+) -> tuple[Snapshot, Snapshot]:
+    """The static and fast tiers, and the slow one by itself."""
+    fast = take_snapshot(root, devices=devices, deadline=deadline, backend=backend)
+    slow = take_snapshot(root, devices=devices, deadline=deadline, backend=backend, static=False, fast=False, slow=True)
+    return fast, slow
 
 
 def _compare(before: Snapshot, library: Snapshot, after: Snapshot) -> Iterator[Comparison]:

@@ -191,7 +191,7 @@ class Device(Identity):
         )
 
     def activity(self) -> Activity:
-        """Busy shares over a window of 0.25 s each, and bandwidths. Takes a second or more; reads the slow tier.
+        """Busy shares over a window of 0.1 s each, and bandwidths. Takes most of a second; reads the slow tier.
         Raises DeviceLost.
 
         Source: the vendor's library of Hygon cards, where System was opened with it.

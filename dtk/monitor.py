@@ -30,6 +30,7 @@ __all__ = ["Monitor"]
 
 FIRST_RESTART, LAST_RESTART = 0.1, 10.0  # seconds before a crashed reader is started again, doubling
 FIRST_PROBE, LAST_PROBE = 1.0, 60.0  # seconds before a card that hung is asked again, doubling
+LIBRARY_GRACE = 0.05  # seconds for what the vendor's library adds, once all files are read
 LIBRARY_PAUSE = 600.0  # seconds before the vendor's library, after it ended a reader, is asked again
 
 
@@ -176,6 +177,7 @@ class _Watch:
         self._reader: Reader | None = None
         self._assembly = Assembly(root, origin)
         self._published = 0  # the last tick of this reader that made a snapshot
+        self._began = 0.0  # when the first tick began that has made none
         self._heard = 0.0  # when the reader last told something
         self._restart_at = 0.0
         self._restart_delay = FIRST_RESTART
@@ -229,18 +231,24 @@ class _Watch:
                 return self._replace([assembly.touching] if assembly.touching else [])
             return None
         if now >= self._heard + self._interval + self._deadline:
-            return self._replace(())  # it does not even begin ticks
+            # It does not even begin ticks. Nothing in it does that but a library that stops the process.
+            self._abort_library()
+            return self._replace(())
         if assembly.tick <= self._published:
             return None
-        over = now >= assembly.began + self._deadline
+        self._began = self._began or assembly.began
+        over = now >= self._began + self._deadline
         new = any(
             slot.sample is None and slot.asked and now < slot.asked + self._deadline for slot in assembly.slots.values()
         )
-        if not over and (new or not assembly.is_done):
+        # What the library gave a moment ago stands where it is late; nothing waits for it but the first snapshot.
+        read = self._last and assembly.files == assembly.tick and now >= assembly.files_at + LIBRARY_GRACE
+        if not over and (new or not (assembly.is_done or read)):
             return None
         if over and assembly.outstanding() and not any(slot.tick == assembly.tick for slot in assembly.slots.values()):
             return self._replace(assembly.outstanding())
         self._published = assembly.tick
+        self._began = 0.0
         self._crashes = 0
         self._restart_delay = FIRST_RESTART
         return self._make()
@@ -258,7 +266,9 @@ class _Watch:
 
     def _start_reader(self) -> None:
         self._assembly = Assembly(self._root, self._origin, self._backend, self._aborted)
+        self._assembly.keep = self._deadline + self._interval
         self._published = 0
+        self._began = 0.0
         self._heard = time.monotonic()
         try:
             self._reader = self._make_reader()
@@ -300,9 +310,7 @@ class _Watch:
             self._assembly.log = self._reader.log()
             self._reader.kill()
             self._reader = None
-        if (ended := self._assembly.after_crash()) is not None:
-            self._aborted = ended
-            self._library_at = time.monotonic() + LIBRARY_PAUSE
+        if self._abort_library():
             self._start_reader()
             return None
         self._crashes += 1
@@ -310,6 +318,14 @@ class _Watch:
             raise crashed(crash) from crash
         self._restart_later()
         return None
+
+    def _abort_library(self) -> bool:
+        """Leave the vendor's library out for a while, if this reader had it."""
+        ended = self._assembly.after_crash()
+        if ended is not None:
+            self._aborted = ended
+            self._library_at = time.monotonic() + LIBRARY_PAUSE
+        return ended is not None
 
     def _restart_later(self) -> None:
         self._restart_at = time.monotonic() + self._restart_delay

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import struct
+import time
 from _thread import allocate_lock
 
 from . import metrics
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["Crash", "Frame", "Reader"]
 
 # reader.h
-MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 2, 64 << 20
+MAGIC, VERSION, LENGTH_MAX = 0x524B5444, 3, 64 << 20
 HELLO, TOUCHING, SYSTEM, PROBE, DEVICE, READY, ERROR, TICK, INFO, SAMPLE, DONE, CHANGED = range(1, 13)
-PROCESSES, ECC, FIRMWARE, LIBRARY, VIRTUAL, BANKS = range(13, 19)
+PROCESSES, ECC, FIRMWARE, LIBRARY, VIRTUAL, BANKS, FILES = range(13, 20)
 PROCESSES_SLOT, VIRTUAL_SLOT = -2, -3
 NO_LIBRARY = "none"  # of `virtual`: only the files
 LOG_MAX = 16384  # bytes
+LOOK_SECONDS = 0.05  # between looks whether a silent process has ended
 _HEADER = struct.Struct("=IHHIiQ")
 _HELLO = struct.Struct("=13I")
 
@@ -99,28 +101,46 @@ class Reader:
         os.set_blocking(self.descriptor, False)
         self._greeted = False
 
-    def frames(self, timeout: float | None) -> Iterator[Frame]:
+    def frames(self, timeout: float) -> Iterator[Frame]:
         """The frames that are there, after waiting up to `timeout` seconds for the first. Raises Crash."""
-        poll = select.poll()
-        poll.register(self.descriptor, select.POLLIN)
-        if not poll.poll(None if timeout is None else max(0, timeout) * 1000):
-            return
         ended = False
+        if not self._wait(timeout):
+            if not self._has_ended():
+                return
+            ended = True  # something that it started keeps the pipe open
         with contextlib.suppress(BlockingIOError):
-            while not ended:
+            while len(self._buffer) < LENGTH_MAX:
                 piece = os.read(self.descriptor, 1 << 18)
                 self._buffer += piece
-                ended = not piece
+                if not piece:
+                    ended = True
+                    break
         yield from self._parse()
         if ended:
             raise Crash("dtk-reader ended")
+
+    def _wait(self, timeout: float) -> bool:
+        """There is something to read within the time; False as soon as the process is known to have ended."""
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        end = time.monotonic() + max(0.0, timeout)
+        while not poll.poll(max(0.0, min(LOOK_SECONDS, end - time.monotonic())) * 1000):
+            if time.monotonic() >= end or self._has_ended():
+                return False
+        return True
+
+    def _has_ended(self) -> bool:
+        """The process, whoever still has its pipe. Nobody takes leave of it here: kill() does."""
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
 
     def _parse(self) -> Iterator[Frame]:
         at = 0
         try:
             while len(self._buffer) - at >= _HEADER.size:
                 magic, version, kind, length, slot, tick = _HEADER.unpack_from(self._buffer, at)
-                if magic != MAGIC or version != VERSION or not HELLO <= kind <= BANKS or length > LENGTH_MAX:
+                if magic != MAGIC or version != VERSION or not HELLO <= kind <= FILES or length > LENGTH_MAX:
                     raise Crash("dtk-reader wrote what is no frame")
                 end = at + _HEADER.size + length
                 if end > len(self._buffer):
@@ -146,7 +166,9 @@ class Reader:
     def log(self) -> str:
         """What came on its stderr so far, the first LOG_MAX bytes: that is the vendor's library."""
         with contextlib.suppress(BlockingIOError):
-            while self._pid and (piece := os.read(self._stderr, 1 << 16)):
+            for _ in range(64):  # it may never stop
+                if not self._pid or not (piece := os.read(self._stderr, 1 << 16)):
+                    break
                 self._log += piece[: LOG_MAX - len(self._log)]
         return self._log.decode(errors="replace")
 
@@ -156,9 +178,11 @@ class Reader:
         if pid:
             for descriptor in (self._stdin, self.descriptor, self._stderr):
                 os.close(descriptor)
+            # With what a vendor's library may have started: it is a group of its own, whose number is its own until
+            # somebody took leave of it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
             if not _is_gone(pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
                 with _abandoned_lock:
                     _abandoned.append(pid)
             reap()
@@ -209,7 +233,7 @@ def _spawn(arguments: list[str]) -> tuple[int, int, int, int]:
         if not is_debugging():
             actions.append((os.POSIX_SPAWN_DUP2, stderr, 2))
         # The environment is for the vendor's library, and for the search for it.
-        pid = os.posix_spawn(PROGRAM, arguments, os.environ, file_actions=actions)
+        pid = os.posix_spawn(PROGRAM, arguments, os.environ, file_actions=actions, setpgroup=0)
     except OSError as error:
         for end in ends:
             os.close(end)

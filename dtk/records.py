@@ -126,7 +126,7 @@ def memory_banks(rows: Iterable[CData]) -> dict[str, dict[str, int]]:
 class Activity(Record):
     """What Hygon's library measures over a window of time; None on other cards.
 
-    gpu: share of 0.25 s in which any compute unit was busy, in %. cu: share of the compute units that were busy, mean.
+    gpu: share of 0.1 s in which any compute unit was busy, in %. cu: share of the compute units that were busy, mean.
     wave: waves in flight as a share of those that fit, mean. decoder: share in which the video decoder was busy.
     memory_read, memory_write: device memory, in B/s. link_receive, link_send: all links to other cards, in B/s.
     """

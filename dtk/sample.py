@@ -173,6 +173,18 @@ class Sample(MetricAttributes, Mapping[str, Value]):
         """{name: value}, a copy."""
         return dict(self)
 
+    def keep_stale(self, before: Sample) -> None:
+        """For snapshots, before anybody else has it: what the library was asked for and gave a moment ago stands."""
+        for number, value in enumerate(self._values):
+            if value.status == lib.DTK_STALE and before._values[number].status == lib.DTK_OK:
+                self._values[number] = before._values[number]
+
+    def fail_stale(self) -> None:
+        """For snapshots, before anybody else has it: the library has ended the process that asked it."""
+        for value in self._values:
+            if value.status == lib.DTK_STALE:
+                value.status, value.detail = lib.DTK_FAILED, lib.DTK_DETAIL_LIBRARY_ABORTED
+
     def updated(self, later: Sample) -> Sample:
         """For snapshots: a sample of some tiers, with the other tiers from this one."""
         if not self._tiers & ~later._tiers:

@@ -86,6 +86,9 @@ def take_snapshot(
                     assembly.log = process.log()
         except Crash as crash:
             if (ended := assembly.after_crash()) is not None:
+                if assembly.is_whole_without_library():
+                    assembly.abort_library(ended)
+                    break
                 aborted = ended
                 continue
             crashes += 1

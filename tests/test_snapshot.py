@@ -200,3 +200,33 @@ import dtk
 os._exit(len(dtk.take_snapshot({str(machine("mi210"))!r}).devices))
 """
     assert subprocess.run([sys.executable, "-I", "-c", code], check=False).returncode == 8
+
+
+def test_a_late_word_of_the_library_does_not_hide_a_card_that_hangs() -> None:
+    """What the library adds to tick 1 comes while the files of tick 2 hang."""
+    import struct
+
+    from dtk import reader
+    from dtk._native import ffi, lib
+    from dtk.assembly import Assembly
+
+    assembly = Assembly("/", "")
+    info, values = ffi.new("dtk_info *"), ffi.new("dtk_value[]", lib.DTK_METRIC_COUNT)
+
+    def tick(number: int) -> None:
+        assembly.take(reader.TICK, -1, number, struct.pack("=dIii", float(number), lib.DTK_TIER_FAST, 1, 0))
+
+    def sample(number: int, part: int) -> None:
+        head = struct.pack("=ddIiii", 0.0, float(number), lib.DTK_TIER_FAST, lib.DTK_METRIC_COUNT, part, 0)
+        assembly.take(reader.SAMPLE, 0, number, head + bytes(ffi.buffer(values)))
+
+    assembly.take(reader.DEVICE, 0, 0, bytes(ffi.buffer(info)) + struct.pack("=iiii", 1, 0, 0, 1))
+    tick(1)
+    sample(1, 1)
+    assert assembly.slots[0].asked == 0.0
+    tick(2)
+    sample(1, 2)
+    assert assembly.slots[0].asked == 2.0
+    assert assembly.outstanding()
+    sample(2, 1)
+    assert not assembly.slots[0].asked

@@ -11,7 +11,7 @@ from textwrap import wrap
 import dtk
 from dtk import crosscheck
 from dtk_cli.cells import GIB, WORDS
-from dtk_cli.exit import Exit, Stop
+from dtk_cli.exit import Exit
 from dtk_cli.grid import Cell, Column, render
 from dtk_cli.look import verdict
 from dtk_cli.output import page, write
@@ -29,30 +29,27 @@ AGREE: dict[bool | None, Cell] = {True: ("yes", GREEN), False: ("NO", RED), None
 
 def run(args: argparse.Namespace) -> Exit:
     """Compare, print, and say whether all agree."""
-    first = dtk.take_snapshot(args.root, devices=args.keys, deadline=args.deadline, backend="kernel", fast=False)
-    if first.devices and not first.system.live:
-        raise Stop(
-            Exit.NOT_SUPPORTED,
-            "crosscheck: the vendor's library reads this machine only",
-            "run it on the node itself, without --root and --demo",
-        )
-    if first.devices:
-        result = crosscheck.crosscheck(args.root, devices=args.keys, deadline=args.deadline)
-    else:
-        result = crosscheck.Crosscheck((), crosscheck.UNASKED, first, ())
+    result = crosscheck.crosscheck(args.root, devices=args.keys, deadline=args.deadline)
     if args.json:
         write(json.dumps(document(result), indent=2, allow_nan=False) + "\n")
-    elif first.devices:
+    elif result.kernel.devices:
         screen = Screen(sys.stdout)
         write(page(list(_lines(result, screen)), screen, None))
     for _, text in result.warnings:
         complain(f"warning: {text}")
-    return _exit(result) if first.devices else verdict(first)
+    return _exit(result)
 
 
 def _exit(result: crosscheck.Crosscheck) -> Exit:
-    if result.library.status != "ok":
-        return Exit.DEADLINE if result.library.status == "stale" else Exit.LIBRARY
+    if not result.kernel.devices:
+        return verdict(result.kernel)
+    if all(card.state == "asleep" for card in result.kernel.cards):
+        complain("crosscheck: no card is awake, and none is woken", "start a program on one of them, and look again")
+        return Exit.NOT_SUPPORTED
+    if result.library.status not in ("ok", "stale") and not result.stale:
+        return Exit.LIBRARY
+    if result.stale or result.library.status == "stale":
+        return Exit.DEADLINE
     return Exit.PARTIAL if result.differ or result.trouble else Exit.OK
 
 
@@ -80,7 +77,7 @@ def _lines(result: crosscheck.Crosscheck, screen: Screen) -> Iterator[str]:
     cards = len({row.uuid for row in result.rows})
     where = f"on {cards} card{'s' if cards != 1 else ''}"
     if result.trouble:
-        yield screen.style("not all could be compared: the library failed, see below", RED)
+        yield screen.style("not all could be compared: see below", RED)
     if result.differ:
         verdict = screen.style(f"{len(result.differ)} of {len(compared)} readings differ", RED)
     elif compared:
@@ -90,10 +87,11 @@ def _lines(result: crosscheck.Crosscheck, screen: Screen) -> Iterator[str]:
     yield f"{verdict}, {where}"
     library = result.library
     facts = [fact for fact in (library.path, library.version, library.abi) if fact]
-    yield "library: " + ("  ".join(map(screen.text, facts)) or "none")
+    yield from wrap("library: " + ("  ".join(map(screen.text, facts)) or "none"), screen.columns)
     for card in result.kernel.cards:
         yield ""
-        yield screen.style(f"card {card.card_index}: {screen.text(card.name)}, {card.bdf}", BOLD)
+        title = f"card {card.card_index} {card.bdf}: {screen.text(card.name)}"
+        yield screen.style(screen.fit(title, screen.columns), BOLD)
         yield from _card([row for row in result.rows if row.uuid == card.uuid], screen)
     yield from _notes(compared, screen)
     for text in result.trouble:

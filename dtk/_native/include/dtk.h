@@ -342,6 +342,7 @@ DTK_API int dtk_system_pci(dtk_system *system, dtk_pci_card *ret, size_t size, s
  * a lock there that other processes wait for; and it may not share a process with libamd_smi, which is refused. Programs
  * that must not suffer this use dtk-reader, as the Python package does. The library is never linked, and it stays in the
  * process when the system is closed.
+ * A child that fork() makes has no library: its readings of it are FAILED.
  * Readings have the same units and statuses from either source; dtk_metric_source() names the function asked. */
 
 /* Looks a variable up; getenv() fits. libdtk itself reads no environment. */

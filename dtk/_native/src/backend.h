@@ -67,7 +67,9 @@ struct dtk_system {
     struct root root;
     uint64_t backend; /* DTK_OPEN_AUTO, DTK_OPEN_RSMI, or 0 for the kernel's files alone */
     dtk_environment *environment;
-    struct rsmi *rsmi;         /* the vendor's library, once it was needed; also when there is none */
+    struct rsmi *rsmi;         /* the vendor's library, once it was needed; also when there is none: rsmi_of() */
+    atomic_bool rsmi_missing;  /* and then this */
+    int rsmi_pid;              /* of the process that may have it: a forked child has not */
     pthread_mutex_t rsmi_lock; /* while that is found out */
     bool rsmi_aborted;         /* dtk-reader: it has ended an earlier process */
     struct enumeration enumeration;
@@ -88,6 +90,7 @@ struct reading {
 /* State of one dtk_device_sample(): what is read once and serves several metrics. */
 struct sample {
     struct dtk_device *device;
+    struct rsmi *rsmi; /* the vendor's library, where it is asked */
     bool done[SOURCE_COUNT];
     struct reading reading[SOURCE_COUNT];
     bool table_done;
@@ -108,8 +111,8 @@ enum sample_part { PART_KERNEL = 1, PART_LIBRARY = 2, PART_BOTH = 3 };
 int sample_part(struct dtk_device *device, uint32_t tiers, enum sample_part part, dtk_value *values, size_t count);
 bool library_is_wanted(const struct dtk_device *device, int metric, const dtk_value *value);
 
-bool rsmi_is_missing(const struct dtk_system *system);
-/* rsmi_load.c: find and start the vendor's library, unless that was done. NULL when there is no memory. */
+/* rsmi_load.c: find and start the vendor's library, unless that was done. NULL when there is no memory, and in a child
+ * that fork() made: what other threads of the parent were in stays locked there. */
 struct rsmi *rsmi_of(struct dtk_system *system);
 /* Number the cards as it does, again after they changed. */
 void rsmi_number_cards(struct dtk_system *system);

@@ -61,7 +61,7 @@ static const struct {
 #undef SOURCE
 };
 
-enum { PATIENCE_MS = 250 }; /* with a call that hangs */
+enum { PATIENCE_MS = 250, PATIENCE_AGAIN_MS = 20 }; /* with a call that hangs, and with the next ones */
 
 /* ---- One call at a time ---- */
 
@@ -75,12 +75,14 @@ uint64_t rsmi_begin(struct rsmi *rsmi)
         if (rsmi->holder != waited_for) {
             waited_for = rsmi->holder;
             clock_gettime(CLOCK_MONOTONIC, &until);
-            until.tv_nsec += PATIENCE_MS * 1000000L;
+            until.tv_nsec += (rsmi->hung ? PATIENCE_AGAIN_MS : PATIENCE_MS) * 1000000L;
             until.tv_sec += until.tv_nsec / 1000000000L;
             until.tv_nsec %= 1000000000L;
         }
-        if (pthread_cond_timedwait(&rsmi->turn, &rsmi->lock, &until) == ETIMEDOUT && rsmi->holder == waited_for)
+        if (pthread_cond_timedwait(&rsmi->turn, &rsmi->lock, &until) == ETIMEDOUT && rsmi->holder == waited_for) {
+            rsmi->hung = true;
             break;
+        }
     }
     number = rsmi->holder = ++rsmi->calls;
     pthread_mutex_unlock(&rsmi->lock);
@@ -105,6 +107,7 @@ struct reading rsmi_no_reading(uint8_t status, int32_t detail)
 
 struct reading rsmi_of_double(double value)
 {
+    value += 0.0; /* -0.0 is 0 */
     return (struct reading){
         .status = DTK_OK, .f64 = value, .u64 = value > 0 && value < 1e18 ? (uint64_t)(value + 0.5) : 0};
 }
@@ -114,8 +117,11 @@ struct reading rsmi_of_unsigned(uint64_t value, double divisor)
     return (struct reading){.status = DTK_OK, .f64 = (double)value / divisor, .u64 = value};
 }
 
+/* A NaN is what it was before the call: nothing was written. */
 struct reading rsmi_of_float(float value)
 {
+    if (isnan(value))
+        return rsmi_no_reading(DTK_UNSUPPORTED, 0);
     return isfinite(value) ? rsmi_of_double((double)value) : rsmi_no_reading(DTK_FAILED, DTK_DETAIL_IMPLAUSIBLE);
 }
 
@@ -147,7 +153,7 @@ typedef int get_window(uint32_t card, uint32_t milliseconds, float *ret);
 
 static struct reading read_u32(void *symbol, uint32_t card, double divisor)
 {
-    uint32_t value[4] = {0};
+    uint32_t value[4] = RSMI_UNWRITTEN;
     get_u32 *function;
     int status;
 
@@ -158,9 +164,15 @@ static struct reading read_u32(void *symbol, uint32_t card, double divisor)
     return value[0] == UINT32_MAX ? rsmi_no_reading(DTK_UNSUPPORTED, 0) : rsmi_of_unsigned(value[0], divisor);
 }
 
+/* All ones of 64 bits, or of the 32 that the kernel's number had. */
+static bool is_unknown(uint64_t value)
+{
+    return value == UINT64_MAX || value == UINT32_MAX;
+}
+
 static struct reading read_u64(void *symbol, uint32_t card, double divisor)
 {
-    uint64_t value[4] = {0};
+    uint64_t value[4] = RSMI_UNWRITTEN;
     get_u64 *function;
     int status;
 
@@ -168,13 +180,13 @@ static struct reading read_u64(void *symbol, uint32_t card, double divisor)
     status = function(card, value);
     if (status != RSMI_SUCCESS)
         return rsmi_of_status(status);
-    return value[0] == UINT64_MAX ? rsmi_no_reading(DTK_UNSUPPORTED, 0) : rsmi_of_unsigned(value[0], divisor);
+    return is_unknown(value[0]) ? rsmi_no_reading(DTK_UNSUPPORTED, 0) : rsmi_of_unsigned(value[0], divisor);
 }
 
 /* Of a sensor or a kind of memory. Signed values (fans) that are negative are none. */
 static struct reading read_of(void *symbol, uint32_t card, uint32_t which, double divisor)
 {
-    uint64_t value[4] = {0};
+    uint64_t value[4] = RSMI_UNWRITTEN;
     get_of_u64 *function;
     int status;
 
@@ -182,12 +194,13 @@ static struct reading read_of(void *symbol, uint32_t card, uint32_t which, doubl
     status = function(card, which, value);
     if (status != RSMI_SUCCESS)
         return rsmi_of_status(status);
-    return value[0] > INT64_MAX ? rsmi_no_reading(DTK_UNSUPPORTED, 0) : rsmi_of_unsigned(value[0], divisor);
+    return value[0] > INT64_MAX || is_unknown(value[0]) ? rsmi_no_reading(DTK_UNSUPPORTED, 0)
+                                                        : rsmi_of_unsigned(value[0], divisor);
 }
 
 static struct reading read_metric(void *symbol, uint32_t card, uint32_t which, uint32_t metric, double divisor)
 {
-    int64_t value[4] = {0};
+    int64_t value[4] = RSMI_UNWRITTEN;
     get_of_metric *function;
     int status;
 
@@ -195,12 +208,12 @@ static struct reading read_metric(void *symbol, uint32_t card, uint32_t which, u
     status = function(card, which, metric, value);
     if (status != RSMI_SUCCESS)
         return rsmi_of_status(status);
-    return rsmi_of_double((double)value[0] / divisor);
+    return value[0] == -1 ? rsmi_no_reading(DTK_UNSUPPORTED, 0) : rsmi_of_double((double)value[0] / divisor);
 }
 
 static struct reading read_float(void *symbol, uint32_t card)
 {
-    float value[4] = {0};
+    float value[4] = {NAN, NAN, NAN, NAN};
     get_float *function;
     int status;
 
@@ -211,7 +224,7 @@ static struct reading read_float(void *symbol, uint32_t card)
 
 static struct reading read_window(void *symbol, uint32_t card)
 {
-    float value[4] = {0};
+    float value[4] = {NAN, NAN, NAN, NAN};
     get_window *function;
     int status;
 
@@ -249,7 +262,9 @@ static struct reading read_free(struct sample *sample)
 
     if (total->status != DTK_OK || used->status != DTK_OK)
         return total->status != DTK_OK ? *total : *used;
-    return rsmi_of_unsigned(used->u64 < total->u64 ? total->u64 - used->u64 : 0, 1);
+    if (used->u64 > total->u64)
+        return rsmi_no_reading(DTK_FAILED, DTK_DETAIL_IMPLAUSIBLE);
+    return rsmi_of_unsigned(total->u64 - used->u64, 1);
 }
 
 /* ---- The backend ---- */
@@ -340,7 +355,7 @@ static void call(struct sample *sample, struct rsmi *rsmi, enum source source)
 
 void rsmi_read(struct sample *sample, enum source source)
 {
-    struct rsmi *rsmi = sample->device->system->rsmi;
+    struct rsmi *rsmi = sample->rsmi;
     struct reading *ret = &sample->reading[source];
     enum call kind = calls[source].call;
 

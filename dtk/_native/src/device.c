@@ -158,6 +158,8 @@ int system_open(const char *root, uint64_t flags, const struct enumeration *enum
         return -DTK_NO_MEMORY;
     lock_init(system);
     pthread_mutex_init(&system->rsmi_lock, NULL);
+    atomic_init(&system->rsmi_missing, false);
+    system->rsmi_pid = getpid();
     atomic_init(&system->pid, getpid());
     errno = 0;
     system->enumeration = *enumeration;

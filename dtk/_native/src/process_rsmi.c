@@ -49,7 +49,8 @@ void rsmi_scan(struct dtk_tracker *tracker)
 {
     const struct target *targets = tracker->targets.at;
     struct row *rows = tracker->rows.at;
-    struct rsmi *rsmi = tracker->system->backend ? rsmi_of(tracker->system) : NULL;
+    bool asked = tracker->system->backend && !tracker->system->rsmi_aborted;
+    struct rsmi *rsmi = asked ? rsmi_of(tracker->system) : NULL;
 
     if (!rsmi || rsmi->about.status != DTK_OK || !rsmi->process_usage)
         return;

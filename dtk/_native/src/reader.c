@@ -19,7 +19,7 @@
 
 #include "work.h"
 
-enum { KEYS_MAX = 4096 };
+enum { KEYS_MAX = 4096, FILES_MS = 300 }; /* how long the vendor's library waits for a card whose files hang */
 
 struct options {
     const char *root;
@@ -130,6 +130,7 @@ static int add_processes(struct dtk_system *system)
     if (!card)
         return 0;
     card->scan = options.processes;
+    card->system = system;
     return dtk_tracker_open(system, &card->tracker);
 }
 
@@ -193,14 +194,6 @@ static int introduce(struct dtk_system **ret)
 
 /* ---- Ticks ---- */
 
-static void ask(uint64_t tick, uint32_t tiers)
-{
-    if (work_ask(tick, tiers) == 0)
-        return;
-    send_error(-DTK_NO_MEMORY, "");
-    _exit(1);
-}
-
 /* A number that changes when cards come, leave, or leave and come back. */
 static int add_name(void *context, const char *name)
 {
@@ -252,9 +245,16 @@ static bool wait_for_cards(int64_t until)
 
 static void run_once(void)
 {
-    ask(1, options.tiers);
-    while (!work_is_done(1))
-        wait_for_cards(-1);
+    int64_t begin = (int64_t)(seconds(CLOCK_MONOTONIC) * 1000);
+
+    work_ask(1, options.tiers);
+    while (!work_is_done(1)) {
+        bool late = (int64_t)(seconds(CLOCK_MONOTONIC) * 1000) >= begin + FILES_MS;
+
+        if (late)
+            work_let_library_begin();
+        wait_for_cards(late ? -1 : begin + FILES_MS);
+    }
     frame_send(FRAME_DONE, -1, 1, NULL, 0, NULL, 0);
 }
 
@@ -266,17 +266,21 @@ static void run(const struct dtk_system *system)
 
     for (uint64_t tick = 1;; tick++) {
         bool slow = options.slow_every > 0 && (tick - 1) % (uint64_t)options.slow_every == 0, done = false;
-        int64_t now;
+        int64_t now, files = (int64_t)(seconds(CLOCK_MONOTONIC) * 1000) + FILES_MS;
 
-        ask(tick, options.tiers | (slow ? options.slow_tiers : 0));
+        work_ask(tick, options.tiers | (slow ? options.slow_tiers : 0));
         next += options.interval_ms;
         do {
             if (!done && work_is_done(tick)) {
                 done = true;
                 frame_send(FRAME_DONE, -1, tick, NULL, 0, NULL, 0);
             }
-            wait_for_cards(next);
+            wait_for_cards(files < next ? files : next);
             now = (int64_t)(seconds(CLOCK_MONOTONIC) * 1000);
+            if (now >= files) {
+                work_let_library_begin();
+                files = next;
+            }
         } while (now < next);
         if (fingerprint(system) != before) {
             frame_send(FRAME_CHANGED, -1, tick, NULL, 0, NULL, 0);
@@ -386,6 +390,10 @@ int main(int argc, char **argv)
     work_init();
     if (introduce(&system) != 0)
         return 1;
+    if (work_start() != 0) {
+        send_error(-DTK_NO_MEMORY, "");
+        return 1;
+    }
     if (options.interval_ms > 0)
         run(system);
     else

@@ -14,7 +14,7 @@
 #include "dtk.h"
 
 #define FRAME_MAGIC 0x524b5444u /* "DTKR" */
-enum { FRAME_VERSION = 2, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2, VIRTUAL_SLOT = -3 };
+enum { FRAME_VERSION = 3, FRAME_LENGTH_MAX = 64 << 20, PROCESSES_SLOT = -2, VIRTUAL_SLOT = -3 };
 
 enum frame_kind {
     FRAME_HELLO = 1,      /* struct frame_hello */
@@ -33,6 +33,7 @@ enum frame_kind {
     FRAME_FIRMWARE = 15,  /* dtk_firmwares of the slot, with the slow tier */
     FRAME_LIBRARY = 16,   /* dtk_rsmi: STALE before the vendor's library is loaded, and what came of it */
     FRAME_PROCESSES = 13, /* slot PROCESSES_SLOT: dtk_scan, then its dtk_processes, then its dtk_usages */
+    FRAME_FILES = 19,     /* nothing: all that were asked in the tick have told what their files gave */
     FRAME_BANKS = 18,     /* dtk_bank_counts of the slot, with the slow tier */
     FRAME_VIRTUAL = 17,   /* slot VIRTUAL_SLOT: dtk_virtual_scan, then its dtk_virtual_cards, then its dtk_virtuals. Of
                              tick 0: only what the files tell; the library is asked next */
@@ -74,6 +75,8 @@ struct frame_sample {
     double time, monotonic; /* Unix seconds, and those of CLOCK_MONOTONIC, when reading began */
     uint32_t tiers;
     int32_t count; /* of the dtk_values that follow */
+    int32_t part;  /* enum sample_part: of the files, or with what the vendor's library added */
+    int32_t reserved;
 };
 
 /* Take the standard output for frames, and leave /dev/null in its place: a vendor's library may print. */

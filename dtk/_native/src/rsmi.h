@@ -28,6 +28,7 @@ struct rsmi {
     pthread_cond_t turn;
     uint64_t holder; /* the number of the call that is under way, 0 none */
     uint64_t calls;  /* how many there were */
+    bool hung;       /* one was passed over: the next ones are given less time */
 };
 
 /* A function of the library under its own type: ISO C has no cast from void *. */
@@ -48,7 +49,11 @@ typedef union {
     double f64[ROOM / 8];
 } room;
 
-enum { WINDOW_MS = 250, LINK_WINDOW_MS = 50 };
+/* All ones, which is no number of any of them: what a call that succeeds leaves so, it did not write. */
+#define RSMI_UNWRITTEN {-1, -1, -1, -1}
+room rsmi_room(void);
+
+enum { WINDOW_MS = 100, LINK_WINDOW_MS = 50 };
 
 /* What a failed call means, and readings of what one gave. */
 struct reading rsmi_no_reading(uint8_t status, int32_t detail);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "rsmi.h"
 
@@ -229,7 +230,7 @@ void rsmi_number_cards(struct dtk_system *system)
     void *symbol;
     u64_function *pci_id;
 
-    if (!rsmi || rsmi->about.status != DTK_OK)
+    if (!rsmi || rsmi->about.status != DTK_OK || getpid() != system->rsmi_pid)
         return;
     symbol = dlsym(rsmi->handle, "rsmi_dev_pci_id_get");
     RSMI_CALL(symbol, pci_id);
@@ -239,7 +240,11 @@ void rsmi_number_cards(struct dtk_system *system)
     for (int number = 0; number < rsmi->about.devices; number++) {
         uint64_t id[4] = {0};
 
-        if (pci_id((uint32_t)number, id) == RSMI_SUCCESS)
+        uint64_t turn = rsmi_begin(rsmi);
+        int status = pci_id((uint32_t)number, id);
+
+        rsmi_end(rsmi, turn);
+        if (status == RSMI_SUCCESS)
             number_card(system, rsmi, (uint32_t)number, id[0]);
     }
 }
@@ -289,6 +294,8 @@ static void init_lock(struct rsmi *rsmi)
 
 struct rsmi *rsmi_of(struct dtk_system *system)
 {
+    if (getpid() != system->rsmi_pid)
+        return NULL;
     pthread_mutex_lock(&system->rsmi_lock);
     if (!system->rsmi) {
         struct rsmi *rsmi = calloc(1, sizeof *rsmi);
@@ -296,6 +303,7 @@ struct rsmi *rsmi_of(struct dtk_system *system)
         if (rsmi) {
             init_lock(rsmi);
             load(system, rsmi);
+            atomic_store(&system->rsmi_missing, rsmi->about.status == DTK_NOT_FOUND);
         }
         system->rsmi = rsmi;
         rsmi_number_cards(system);
@@ -304,17 +312,13 @@ struct rsmi *rsmi_of(struct dtk_system *system)
     return system->rsmi;
 }
 
-bool rsmi_is_missing(const struct dtk_system *system)
-{
-    return system->rsmi && system->rsmi->about.status == DTK_NOT_FOUND;
-}
-
 /* The library itself stays in the process: its threads, and what it registered for the end, may still need it. */
 void rsmi_close(struct dtk_system *system)
 {
     typedef int shut_down_function(void);
     struct rsmi *rsmi = system->rsmi;
-    void *symbol = rsmi && rsmi->about.status == DTK_OK ? dlsym(rsmi->handle, "rsmi_shut_down") : NULL;
+    bool runs = rsmi && rsmi->about.status == DTK_OK && getpid() == system->rsmi_pid;
+    void *symbol = runs ? dlsym(rsmi->handle, "rsmi_shut_down") : NULL;
     shut_down_function *shut_down;
 
     if (symbol) {

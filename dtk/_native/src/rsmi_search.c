@@ -10,7 +10,7 @@
 
 #define NAME "librocm_smi64.so"
 
-enum { VERSIONS_MAX = 16 };
+enum { VERSIONS_MAX = 16, VALUE_MAX = 400 }; /* a longer value would be cut, and may then name something else */
 
 /* Directories, each below a variable's value or as it stands. "*" is every match, the highest version first. */
 static const struct {
@@ -36,13 +36,13 @@ struct search {
     dtk_rsmi_file *ret;
 };
 
-/* One more file; true when it is the wanted one. */
+/* One more file; true when it is the wanted one. The linker would look for a name without a slash elsewhere. */
 static bool offer(struct search *search, const char *path, const char *origin, int found)
 {
     if (search->seen++ != search->wanted)
         return false;
     memset(search->ret, 0, sizeof *search->ret);
-    snprintf(search->ret->path, sizeof search->ret->path, "%s", path);
+    snprintf(search->ret->path, sizeof search->ret->path, "%s%s", found >= 0 && !strchr(path, '/') ? "./" : "", path);
     snprintf(search->ret->origin, sizeof search->ret->origin, "%s", origin);
     search->ret->found = found;
     return true;
@@ -60,39 +60,50 @@ static int later_first(const void *a, const void *b)
     return strverscmp(b, a);
 }
 
-/* Entries of a directory that begin with `prefix`, the highest version first. */
+/* ".7.8" and "6.2.0", but not ".bak". */
+static bool is_version(const char *text)
+{
+    return text[0] && text[strspn(text, "0123456789.")] == '\0';
+}
+
+/* Entries of a directory that are `prefix` and a version, the highest first; of very many the highest. */
 static int list_versions(const char *directory, const char *prefix, char (*ret)[256])
 {
     DIR *stream = opendir(directory);
     const struct dirent *entry;
     int count = 0;
 
-    while (stream && count < VERSIONS_MAX && (entry = readdir(stream)))
-        if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
-            snprintf(ret[count++], sizeof ret[0], "%s", entry->d_name);
+    while (stream && (entry = readdir(stream))) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0 || !is_version(entry->d_name + strlen(prefix)))
+            continue;
+        if (count == VERSIONS_MAX && strverscmp(entry->d_name, ret[count - 1]) < 0)
+            continue;
+        count -= count == VERSIONS_MAX;
+        snprintf(ret[count++], sizeof ret[0], "%s", entry->d_name);
+        qsort(ret, (size_t)count, sizeof ret[0], later_first);
+    }
     if (stream)
         closedir(stream);
-    qsort(ret, (size_t)count, sizeof ret[0], later_first);
     return count;
 }
 
-/* A directory's libraries: under the plain name, and else under versioned ones. Returns 1 when the wanted one was there,
- * 0 when others were, -1 when none was. */
+/* A directory's libraries: under the plain name, or else each under its versioned one. Returns 1 when the wanted one was
+ * there, 0 when others were, -1 when none was. */
 static int offer_directory(struct search *search, const char *directory, const char *origin)
 {
     char versions[VERSIONS_MAX][256], path[1024];
-    int count;
+    int count, found = -1;
 
     snprintf(path, sizeof path, "%.500s/" NAME, directory);
     if (is_file(path))
         return offer(search, path, origin, 1);
     count = list_versions(directory, NAME ".", versions);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && found != 1; i++) {
         snprintf(path, sizeof path, "%.500s/%.255s", directory, versions[i]);
         if (is_file(path))
-            return offer(search, path, origin, 1);
+            found = offer(search, path, origin, 1);
     }
-    return -1;
+    return found;
 }
 
 /* "/opt/rocm-6.2.0/lib" and the like. */
@@ -123,9 +134,9 @@ static bool offer_place(struct search *search, dtk_environment *environment, con
 
     if (!variable)
         return strchr(path, '*') ? offer_pattern(search, path) : offer_directory(search, path, path) == 1;
-    if (!value || !value[0])
+    if (!value || !value[0] || strlen(value) > VALUE_MAX)
         return false;
-    snprintf(directory, sizeof directory, "%.400s%s", value, path);
+    snprintf(directory, sizeof directory, "%s%s", value, path);
     found = offer_directory(search, directory, variable);
     /* The one variable that names nothing else is told of when it names nothing. */
     return found < 0 && !path[0] ? offer(search, directory, variable, 0) : found == 1;
@@ -138,7 +149,7 @@ static bool offer_override(struct search *search, dtk_environment *environment)
     const char *value = environment ? environment(variable) : NULL;
     int found;
 
-    if (!value || !value[0])
+    if (!value || !value[0] || strlen(value) > VALUE_MAX)
         return false;
     if (is_file(value))
         return offer(search, value, variable, 1);

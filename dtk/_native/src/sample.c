@@ -101,7 +101,7 @@ bool library_is_wanted(const struct dtk_device *device, int metric, const dtk_va
         return false;
     if (value->status == DTK_OK || value->status == DTK_ASLEEP || value->status == DTK_GONE)
         return false;
-    return system->backend == DTK_OPEN_RSMI || (hygon && !rsmi_is_missing(system));
+    return system->backend == DTK_OPEN_RSMI || (hygon && !atomic_load(&system->rsmi_missing));
 }
 
 static bool is_asked(int metric, uint32_t tiers)
@@ -128,7 +128,8 @@ static dtk_value of_library(struct sample *sample, const struct metric *metric, 
         value.detail = DTK_DETAIL_LIBRARY_ABORTED;
         return value;
     }
-    rsmi_of(system);
+    if (!sample->rsmi)
+        sample->rsmi = rsmi_of(system);
     return resolve(sample, metric, PART_LIBRARY, value);
 }
 

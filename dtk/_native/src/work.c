@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "process.h"
+
 struct work work;
 static pthread_mutex_t ask_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -38,7 +40,7 @@ struct card *work_add(struct dtk_device *device, int slot)
                                       : slot == PROCESSES_SLOT ? DUTY_PROCESSES
                                                                : DUTY_VIRTUAL,
                               .card = card};
-    card->library = (struct job){.duty = DUTY_LIBRARY, .card = card};
+    card->library = (struct job){.duty = device ? DUTY_LIBRARY : DUTY_PROCESSES_LIBRARY, .card = card};
     card->slow = (struct job){.duty = DUTY_LIBRARY_SLOW, .card = card};
     work.count++;
     return card;
@@ -52,82 +54,140 @@ static void *serve(void *context)
     return NULL;
 }
 
-/* Under ask_lock. */
-static int ask(struct job *job, uint64_t tick, uint32_t tiers)
+static int start(struct job *job)
 {
+    /* A vendor's library is not used to small stacks. */
     size_t stack = (job->duty == DUTY_CARD || job->duty == DUTY_PROCESSES ? 512 : 4096) * 1024;
     pthread_attr_t attributes;
     pthread_t thread;
-    int error = 0;
+    int error;
 
-    job->tick = tick;
-    job->tiers = tiers;
-    job->asked = true;
-    if (job->started) {
-        pthread_cond_signal(&job->wake);
-        return 0;
-    }
     pthread_cond_init(&job->wake, NULL);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, stack);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     error = pthread_create(&thread, &attributes, serve, job);
     pthread_attr_destroy(&attributes);
-    job->started = error == 0;
-    job->asked = error == 0;
     return error ? -1 : 0;
 }
 
+static bool may_need_library(const struct card *card)
+{
+    const struct dtk_system *system = card->device ? card->device->system : card->system;
+    bool any = card->scan & DTK_SCAN_RSMI;
+
+    for (int i = 0; card->device && i < DTK_METRIC_COUNT; i++)
+        any = any || (work.library[i] && library_is_wanted(card->device, i, &(dtk_value){.status = DTK_UNSUPPORTED}));
+    return any && system->backend && !system->rsmi_aborted;
+}
+
+int work_start(void)
+{
+    int error = 0;
+
+    for (int i = 0; i < work.count && error == 0; i++) {
+        struct card *card = &work.cards[i];
+
+        error = start(&card->main);
+        if (error == 0 && may_need_library(card))
+            error = start(&card->library);
+        if (error == 0 && card->device && may_need_library(card))
+            error = start(&card->slow);
+    }
+    return error;
+}
+
+/* ---- Asking, all of it under ask_lock ---- */
+
+static void ask(struct job *job, uint64_t tick, uint32_t tiers)
+{
+    job->tick = tick;
+    job->tiers = tiers;
+    job->asked = true;
+    pthread_cond_signal(&job->wake);
+}
+
 /* The tiers in which the library is to add something. */
-static uint32_t wanted_tiers(const struct card *card, uint32_t tiers)
+static uint32_t wanted_tiers(struct card *card, uint32_t tiers)
 {
     uint32_t ret = 0;
 
+    pthread_mutex_lock(&card->lock);
     for (int i = 0; i < DTK_METRIC_COUNT; i++)
         if (card->wanted[i])
             ret |= (uint32_t)metrics[i].info.tier & tiers;
+    pthread_mutex_unlock(&card->lock);
     return ret;
 }
 
-/* What the files gave is told already; the library goes on from there, as soon as it is not busy any more. Under
- * ask_lock, so that a tick is not done in between. */
-static void pass_on(struct job *job)
+/* What the files gave is told already; the library goes on from there, unless it is busy still. */
+static void pass_on(const struct job *job)
 {
     struct card *card = job->card;
-    uint32_t fast, slow;
+    uint32_t slow = job->tiers & DTK_TIER_SLOW, fast = job->tiers & (DTK_TIER_STATIC | DTK_TIER_FAST);
 
-    pthread_mutex_lock(&card->lock);
-    fast = wanted_tiers(card, job->tiers & (DTK_TIER_STATIC | DTK_TIER_FAST));
-    slow = wanted_tiers(card, job->tiers & DTK_TIER_SLOW);
-    pthread_mutex_unlock(&card->lock);
-    if (fast && !card->library.asked)
-        ask(&card->library, job->tick, fast);
-    if (slow && !card->slow.asked)
-        ask(&card->slow, job->tick, slow);
+    if (!may_need_library(card))
+        return;
+    card->library.waiting = card->device ? wanted_tiers(card, fast) : DTK_TIER_FAST;
+    card->slow.waiting = card->device ? wanted_tiers(card, slow) : 0;
+    card->library.tick = card->library.asked ? card->library.tick : job->tick;
+    card->slow.tick = card->slow.asked ? card->slow.tick : job->tick;
 }
 
-int work_ask(uint64_t tick, uint32_t tiers)
+static void let_library_begin(void)
+{
+    for (int i = 0; i < work.count; i++) {
+        struct job *jobs[] = {&work.cards[i].library, &work.cards[i].slow};
+
+        for (int j = 0; j < 2; j++) {
+            if (jobs[j]->waiting && !jobs[j]->asked)
+                ask(jobs[j], jobs[j]->tick, jobs[j]->waiting);
+            jobs[j]->waiting = 0;
+        }
+    }
+}
+
+void work_let_library_begin(void)
+{
+    pthread_mutex_lock(&ask_lock);
+    let_library_begin();
+    pthread_mutex_unlock(&ask_lock);
+}
+
+/* All cards that were asked in the tick have told what their files gave. */
+static bool files_are_read(uint64_t tick)
+{
+    for (int i = 0; i < work.count; i++)
+        if (work.cards[i].device && work.cards[i].main.asked && work.cards[i].main.tick == tick)
+            return false;
+    return true;
+}
+
+static bool is_busy(const struct card *card)
+{
+    /* The processes are one list for both of their jobs. */
+    return card->main.asked || (card->device ? card->device->left_out : card->library.asked);
+}
+
+void work_ask(uint64_t tick, uint32_t tiers)
 {
     struct frame_tick head = {.monotonic = seconds(CLOCK_MONOTONIC), .tiers = tiers};
     int32_t numbers[CARDS_MAX];
-    int places[CARDS_MAX], error = 0;
+    int places[CARDS_MAX];
 
     pthread_mutex_lock(&ask_lock);
     for (int i = 0; i < work.count; i++) {
-        const struct card *card = &work.cards[i];
-
-        if (card->main.asked || (card->device && card->device->left_out))
+        if (is_busy(&work.cards[i]))
             continue;
         places[head.count] = i;
-        numbers[head.count++] = card->slot;
+        numbers[head.count++] = work.cards[i].slot;
     }
     pthread_mutex_unlock(&ask_lock);
     frame_send(FRAME_TICK, -1, tick, &head, sizeof head, numbers, (size_t)head.count * sizeof numbers[0]);
     pthread_mutex_lock(&ask_lock);
-    for (int i = 0; i < head.count && error == 0; i++)
-        error = ask(&work.cards[places[i]].main, tick, tiers);
+    for (int i = 0; i < head.count; i++)
+        ask(&work.cards[places[i]].main, tick, tiers);
     pthread_mutex_unlock(&ask_lock);
-    return error;
 }
 
 bool work_is_done(uint64_t tick)
@@ -140,7 +200,7 @@ bool work_is_done(uint64_t tick)
         const struct job *jobs[] = {&card->main, &card->library, &card->slow};
 
         for (int j = 0; j < 3; j++)
-            done = done && !(jobs[j]->asked && jobs[j]->tick == tick);
+            done = done && !((jobs[j]->asked || jobs[j]->waiting) && jobs[j]->tick == tick);
     }
     pthread_mutex_unlock(&ask_lock);
     return done;
@@ -174,7 +234,8 @@ static struct frame_sample sample_head(const struct job *job)
     return (struct frame_sample){.time = seconds(CLOCK_REALTIME),
                                  .monotonic = seconds(CLOCK_MONOTONIC),
                                  .tiers = job->tiers,
-                                 .count = DTK_METRIC_COUNT};
+                                 .count = DTK_METRIC_COUNT,
+                                 .part = job->duty == DUTY_CARD ? PART_KERNEL : PART_LIBRARY};
 }
 
 /* Note which of the values the library is to find; until it has, they are stale. */
@@ -275,24 +336,35 @@ static void ask_library(const struct job *job)
 /* ---- Processes ---- */
 
 /* Processes and what they use, as one frame; nothing when there is no memory for it. */
-static void read_processes(const struct job *job)
+static void send_processes(const struct job *job, const dtk_scan *scan)
 {
-    const struct card *card = job->card;
-    size_t processes_size, size;
-    dtk_scan scan;
-    char *rows;
+    const dtk_tracker *tracker = job->card->tracker;
+    size_t processes_size = (size_t)scan->processes * sizeof(dtk_process);
+    size_t size = processes_size + (size_t)scan->usages * sizeof(dtk_usage);
+    char *rows = malloc(size + 1);
 
-    if (dtk_tracker_scan(card->tracker, card->scan, &scan, sizeof scan) != 0)
-        return;
-    processes_size = (size_t)scan.processes * sizeof(dtk_process);
-    size = processes_size + (size_t)scan.usages * sizeof(dtk_usage);
-    rows = malloc(size + 1);
     if (!rows)
         return;
-    dtk_tracker_processes(card->tracker, (dtk_process *)rows, sizeof(dtk_process), (size_t)scan.processes);
-    dtk_tracker_usages(card->tracker, (dtk_usage *)(rows + processes_size), sizeof(dtk_usage), (size_t)scan.usages);
-    frame_send(FRAME_PROCESSES, PROCESSES_SLOT, job->tick, &scan, sizeof scan, rows, size);
+    dtk_tracker_processes(tracker, (dtk_process *)rows, sizeof(dtk_process), (size_t)scan->processes);
+    dtk_tracker_usages(tracker, (dtk_usage *)(rows + processes_size), sizeof(dtk_usage), (size_t)scan->usages);
+    frame_send(FRAME_PROCESSES, PROCESSES_SLOT, job->tick, scan, sizeof *scan, rows, size);
     free(rows);
+}
+
+static void read_processes(const struct job *job)
+{
+    dtk_scan scan;
+
+    if (dtk_tracker_scan(job->card->tracker, job->card->scan & ~DTK_SCAN_RSMI, &scan, sizeof scan) == 0)
+        send_processes(job, &scan);
+}
+
+/* The same once more, with how busy they keep the cards. */
+static void ask_library_of_processes(const struct job *job)
+{
+    load_library(job->card->system);
+    rsmi_scan(job->card->tracker);
+    send_processes(job, &job->card->tracker->scan);
 }
 
 /* ---- A thread's life ---- */
@@ -309,6 +381,9 @@ static void do_duty(const struct job *job)
         break;
     case DUTY_PROCESSES:
         read_processes(job);
+        break;
+    case DUTY_PROCESSES_LIBRARY:
+        ask_library_of_processes(job);
         break;
     case DUTY_VIRTUAL:
         virtuals_send(job->card->system, job->card->virtuals, job->tick);
@@ -327,9 +402,13 @@ static void wait_for_work(struct job *job)
         pthread_mutex_unlock(&ask_lock);
         do_duty(job);
         pthread_mutex_lock(&ask_lock);
-        if (job->duty == DUTY_CARD)
-            pass_on(job);
         job->asked = false;
+        if (job == &job->card->main)
+            pass_on(job);
+        if (job->duty == DUTY_CARD && files_are_read(job->tick)) {
+            frame_send(FRAME_FILES, -1, job->tick, NULL, 0, NULL, 0);
+            let_library_begin();
+        }
         if (write(work.answered, &one, sizeof one) < 0)
             _exit(1);
     }

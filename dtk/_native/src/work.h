@@ -12,16 +12,18 @@ enum duty {
     DUTY_LIBRARY,      /* what the vendor's library is to add to that */
     DUTY_LIBRARY_SLOW, /* its calls that take their time */
     DUTY_PROCESSES,
+    DUTY_PROCESSES_LIBRARY, /* how busy they keep the cards */
     DUTY_VIRTUAL
 };
 
-/* A thread, from when it is first asked. It has what it works on for itself while `asked`. */
+/* A thread. It has what it works on for itself while `asked`. */
 struct job {
     enum duty duty;
     struct card *card;
-    bool started, asked;
+    bool asked;
     uint64_t tick;
     uint32_t tiers;
+    uint32_t waiting; /* tiers that it is to be asked for, as soon as the files of the tick are read */
     pthread_cond_t wake;
 };
 
@@ -31,8 +33,8 @@ struct card {
     struct dtk_device *partitions[PARTITIONS_READ_MAX];
     dtk_tracker *tracker;
     uint32_t scan;             /* of the processes: DTK_SCAN_* */
-    struct dtk_system *system; /* of the virtual devices, and the library for virtuals_send() */
-    const char *virtuals;
+    struct dtk_system *system; /* of the processes and the virtual devices */
+    const char *virtuals;      /* of these: the library for virtuals_send() */
     int slot, partition_count;
     struct job main, library, slow;
     pthread_mutex_t lock;               /* of what follows */
@@ -53,9 +55,16 @@ void work_init(void);
 /* A card, or with NULL what the slot says, to be filled in; NULL when there are too many. */
 struct card *work_add(struct dtk_device *device, int slot);
 
-/* Ask every card that is not still busy with an earlier tick, and is not left out. -1 when a thread does not start. */
-int work_ask(uint64_t tick, uint32_t tiers);
+/* Start the threads: all of them before a library is loaded, which may keep the linker's locks for ever. -1 when one does
+ * not start. */
+int work_start(void);
+
+/* Ask every card that is not still busy with an earlier tick, and is not left out. */
+void work_ask(uint64_t tick, uint32_t tiers);
 bool work_is_done(uint64_t tick);
+
+/* Let the library begin although files of the tick are still being read: a card hangs. */
+void work_let_library_begin(void);
 
 double seconds(clockid_t clock);
 
