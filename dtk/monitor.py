@@ -245,7 +245,8 @@ class _Watch:
         read = self._last and assembly.files == assembly.tick and now >= assembly.files_at + LIBRARY_GRACE
         if not over and (new or not (assembly.is_done or read)):
             return None
-        if over and assembly.outstanding() and not any(slot.tick == assembly.tick for slot in assembly.slots.values()):
+        late = now >= assembly.began + self._deadline
+        if late and assembly.outstanding() and not any(slot.tick == assembly.tick for slot in assembly.slots.values()):
             return self._replace(assembly.outstanding())
         self._published = assembly.tick
         self._began = 0.0

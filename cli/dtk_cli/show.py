@@ -100,8 +100,8 @@ def _is_of_library(name: str) -> bool:
 
 def _source(sample: dtk.Sample, metric: dtk.Metric) -> str:
     """Where a value is from, and of what is measured over a window how long that is."""
-    window = f", over {metric.window}" if metric.tier == "slow" and metric.window[:1].isdigit() else ""
-    return f"{sample.source(metric.name)}{window}"
+    window = f"over {metric.window}, " if metric.tier == "slow" and metric.window[:1].isdigit() else ""
+    return f"{window}{sample.source(metric.name)}"
 
 
 def _value(sample: dtk.Sample, metric: dtk.Metric, screen: Screen) -> Cell:
