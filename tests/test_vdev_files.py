@@ -313,6 +313,15 @@ def test_table(root: Path) -> None:
     assert output("virtual", root=root, LC_ALL="C").isascii()
 
 
+def test_table_of_very_little_and_very_much(root: Path) -> None:
+    put(root, "etc/vdev/vdev0.conf", text(0, mem="8 MiB"))
+    put(root, "etc/vdev/vdev2147483647.conf", text(2147483647, cu_count=65535, mem="953674316 MiB", pipe_id=2147483647))
+    lines = output("virtual", root=root).splitlines()
+    assert "-/<0.1" in lines[2]
+    assert "65535" in lines[3]
+    assert max(map(len, lines)) <= 80
+
+
 def test_without_virtual_devices(root: Path) -> None:
     assert output("virtual", root=root).startswith("no virtual devices: each card is whole (there is no etc/vdev)\n")
     assert document(root=root)["virtual"] == []

@@ -7,6 +7,7 @@ those of a simulated one; see rig.py. Hygon's own library was never asked on a c
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -357,6 +358,15 @@ def test_what_is_no_library(root: Path, tmp_path: Path) -> None:
     found = ask(root, tmp_path / "libhydmi.so", code=12)
     check_fallback(found)
     assert "cannot be loaded" in warnings(found)[0]
+
+
+def test_what_is_no_file_is_not_opened(root: Path, tmp_path: Path) -> None:
+    """To open a FIFO would wait for ever, and would be seen as a library that hangs."""
+    os.mkfifo(tmp_path / "libhydmi.so")
+    for name in (tmp_path / "libhydmi.so", Path("/dev/null"), tmp_path):
+        found = ask(root, name, code=12)
+        check_fallback(found)
+        assert f"{name}: not a regular file" in warnings(found)[0]
 
 
 def test_a_library_that_misses_another(root: Path, build: Build) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 import dtk
-from dtk_cli.cells import WORDS, gib
+from dtk_cli.cells import GIB, WORDS, gib
 from dtk_cli.exit import Exit
 from dtk_cli.grid import Cell, Column, render
 from dtk_cli.look import mention, take, verdict
@@ -126,7 +126,7 @@ def _device(device: dtk.VirtualDevice) -> list[Cell]:
 
 def _memory(device: dtk.VirtualDevice) -> Cell:
     used, style = _reading(device, "memory_used")
-    return (used if device.memory_total is None else f"{used}/{gib(device.memory_total).removesuffix('.0')}", style)
+    return (used if device.memory_total is None else f"{used}/{_gib(device.memory_total).removesuffix('.0')}", style)
 
 
 def _reading(row: dtk.VirtualDevice | dtk.VirtualCard, name: str) -> Cell:
@@ -134,8 +134,13 @@ def _reading(row: dtk.VirtualDevice | dtk.VirtualCard, name: str) -> Cell:
     if value is None:
         return WORDS[row.reasons[name]]
     if name.startswith("memory"):
-        return (gib(value), "")
+        return (_gib(value), "")
     return (f"{value:.0f}%" if name == "utilization" else str(value), "")
+
+
+def _gib(count: int) -> str:
+    """As everywhere, but a device may have so little that it would look like none."""
+    return "<0.1" if 0 < count < 0.05 * GIB else gib(count)
 
 
 def _plain(value: object) -> Cell:

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "vdev.h"
@@ -299,11 +300,18 @@ static void ask(struct dmi *dmi)
 
 /* ---- Finding it ---- */
 
-/* RTLD_NODELETE: it may have threads, or handlers that run at the end of the process. */
+/* RTLD_NODELETE: it may have threads, or handlers that run at the end of the process. To open a FIFO may wait for ever
+ * and to open a device may do something, so neither is tried. */
 static bool load(struct dmi *dmi, const char *path)
 {
     dtk_virtual_scan *scan = &dmi->virtuals->scan;
+    struct stat st;
 
+    if (strchr(path, '/') && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        if (!scan->message[0])
+            snprintf(scan->message, sizeof scan->message, "%.200s: not a regular file", path);
+        return false;
+    }
     dmi->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (dmi->handle)
         snprintf(scan->path, sizeof scan->path, "%s", path);
