@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -320,6 +323,53 @@ def test_nodes_of_kfd_that_a_cgroup_denies(mounted: Callable[[str], Mounted]) ->
     assert FIRST in findings(document)[0]["text"]
 
 
+# ---- processes that fail ----
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("#!/bin/sh\necho no module named dtk\nexit 3\n", "ended with status 3: no module named dtk"),
+        ("#!/bin/sh\nkill -9 $$\n", "was ended by signal 9"),
+        ("#!/no/such/python\n", "could not be started: No such file"),
+        ("#!/bin/sh\nexec sleep 60\n", "did not answer by the deadline"),
+        ("#!/bin/sh\necho '{}'\n", "answered what cannot be understood"),
+    ],
+)
+def test_a_machine_that_could_not_be_looked_at_is_not_healthy(
+    machine: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, words: str
+) -> None:
+    (tmp_path / "python").write_text(python)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    report = doctor.examine(machine(NODE), deadline=2)
+    assert [finding.code for finding in report.findings] == ["not_examined"]
+    assert words in report.findings[0].text
+    statuses = {check.name: check.status for check in report.checks}
+    assert (statuses["driver"], statuses["cards"], statuses["cost"]) == ("unknown", "finding", "unknown")
+
+
+def test_variables_are_shown_also_where_the_machine_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    (variables,) = [check for check in doctor.examine("/").checks if check.name == "environment"]
+    assert variables.status == "unknown"
+    assert variables.summary[0] == "HIP_VISIBLE_DEVICES=0"
+
+
+def test_processes_import_what_the_program_does(machine: Get, tmp_path: Path) -> None:
+    """Also where Python itself would not find it: neither PYTHONPATH nor site-packages has it."""
+    paths = [path for path in map(os.path.abspath, sys.path) if path != str(Path(__file__).parent)]
+    code = f"import sys; sys.path[:] = {paths}; from dtk import doctor; print(doctor.examine({str(machine(NODE))!r}))"
+    (tmp_path / "dtk").mkdir()
+    (tmp_path / "dtk/__init__.py").write_text("raise SystemExit(7)")
+    python = os.path.realpath(sys.executable)  # not of the virtual environment
+    done = subprocess.run([python, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "not_examined" not in done.stdout
+    assert "status='unknown'" not in done.stdout
+
+
 # ---- what no simulated machine does ----
 
 
@@ -338,7 +388,7 @@ def test_card_that_gives_no_reading_at_all(state: str) -> None:
 def test_source_that_takes_long() -> None:
     costs = {"card": FIRST, "calls": {"sample_fast": 250e3}, "sources": {"gpu_metrics": 245e3, "gpu_busy_percent": 3.0}}
     snapshot: Any = SimpleNamespace(cards=[reading()])
-    (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {})).findings
+    (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {}, {})).findings
     assert (finding.code, finding.text) == ("source_slow", f"{FIRST}: gpu_metrics takes 245 ms")
 
 

@@ -301,7 +301,7 @@ def test_second_library_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for directory, expected in (("other", ["library_shadowed"]), ("driver", []), ("", [])):
         variables = {"LD_LIBRARY_PATH": f"relative::{tmp_path / directory if directory else ''}"}
         software = {"libraries": libraries.search(variables)}
-        look = Look(True, None, None, None, software, variables)
+        look = Look(True, None, None, None, software, variables, {})
         assert [finding.code for finding in libraries.libraries(look).findings] == expected
 
 

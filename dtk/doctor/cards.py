@@ -14,16 +14,13 @@ if TYPE_CHECKING:
     from ..machine import Probe
     from ..snapshot import Reading
 
-SILENT = "the machine did not answer by the deadline"
-
-
 # ---- driver ----
 
 
 def driver(look: Look) -> Check:
     """The modules, and cards that none of them holds."""
     if look.machine is None:
-        return check("driver", "Driver", SILENT, status="unknown")
+        return check("driver", "Driver", look.why("machine"), status="unknown")
     probe = look.machine.probe
     versions = look.snapshot.system.drivers if look.snapshot else {}
     names = dict.fromkeys((*probe.modules, *versions))
@@ -58,11 +55,12 @@ def cards(look: Look) -> Check:
     """How many cards PCI, the driver, DRM and KFD count, and which are lost on the way."""
     if look.snapshot is None:
         finding = found("cards_unknown", "the kernel did not answer when it was asked for cards")
-        return check("cards", "Cards", SILENT, findings=[finding])
+        return check("cards", "Cards", "the kernel did not answer by the deadline", findings=[finding])
     rows = [_row(look, card) for card in look.snapshot.cards]
     facts: dict[str, object] = {"cards": rows}
     if look.machine is None:
-        return check("cards", "Cards", f"{SILENT}; it showed {count(len(rows), 'card')}", facts, status="unknown")
+        finding = found("not_examined", f"{look.why('machine')}; readings came of {count(len(rows), 'card')}")
+        return check("cards", "Cards", f"{count(len(rows), 'card')}; more is not known", facts, [finding])
     pci, probe = look.machine.pci, look.machine.probe
     held = sum(card.driver in DRIVERS for card in pci)
     facts |= {"pci": len(pci), "driver": held, "kfd_nodes": probe.kfd_nodes, "kfd_denied": probe.kfd_denied}
@@ -130,7 +128,7 @@ def nodes(look: Look) -> Check:
     if not look.live:
         return check("nodes", title, "not known of another machine", status="skipped")
     if look.machine is None:
-        return check("nodes", title, SILENT, status="unknown")
+        return check("nodes", title, look.why("machine"), status="unknown")
     probe = look.machine.probe
     container = (look.software or {}).get("container")
     facts = {name: getattr(probe, name) for name in ("dev_kfd", "dev_kfd_access", "dev_render", "dev_render_access")}

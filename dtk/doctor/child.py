@@ -16,10 +16,11 @@ from .._record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
 OUTPUT_MAX = 1 << 18  # bytes
+SAID_MAX = 200  # bytes of the last words of a process
 
 # Processes that were killed and were not gone at once; kept so that they are reaped some time.
 _killed: list[subprocess.Popen[bytes]] = []
@@ -39,17 +40,23 @@ class Child:
         theirs: socket.socket | None = None
         if talk:
             self._input, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            arguments,
-            stdin=theirs.fileno() if theirs else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd="/",
-            start_new_session=True,  # Ctrl-C is for us, and what it starts ends with it
-        )
-        if theirs:
-            theirs.close()
+        try:
+            self._process = subprocess.Popen(
+                arguments,
+                stdin=theirs.fileno() if theirs else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is for us, and what it starts ends with it
+            )
+        except BaseException:
+            if self._input:
+                self._input.close()
+            raise
+        finally:
+            if theirs:
+                theirs.close()
         self._buffer = b""
         self._ended = False
 
@@ -106,6 +113,10 @@ class Child:
                 _killed.append(self._process)
 
 
+class NoAnswer(Exception):
+    """A process has not answered, and never will or was not waited for; the message says which, after "it"."""
+
+
 class Outcome(Record):
     """What a program said: all its output, and its exit status, None when it was ended for the time it took."""
 
@@ -120,21 +131,42 @@ def run(arguments: Sequence[str], end: float, environment: Mapping[str, str] | N
     return Outcome(output.decode(errors="replace"), status)
 
 
+# Before anything is imported: neither where the process stands nor PYTHONPATH may have a dtk, or a json, of its own.
+START = (
+    "import sys; sys.path[:] = {path!r}; "
+    "import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+)
+
+
 def python(module: str, *arguments: str) -> Child:
-    """A module of this package in a process of its own. Raises OSError."""
-    return Child([sys.executable or "python3", "-m", f"dtk.doctor.{module}", *arguments], talk=True)
+    """A module of this package in a process of its own, which imports what this one would. Raises OSError."""
+    start = START.format(path=[*_import_path()], module=f"dtk.doctor.{module}")
+    return Child([sys.executable or "python3", "-c", start, *arguments], talk=True)
 
 
-def answer(child: Child, end: float) -> dict[str, Any] | None:
-    """The JSON object that it writes next; None when there is none by `end`, or it is something else."""
+def _import_path() -> Iterator[str]:
+    for entry in sys.path:
+        with contextlib.suppress(OSError):  # relative to a directory that is gone
+            yield os.path.abspath(entry)
+
+
+def answer(child: Child, end: float) -> dict[str, Any]:
+    """The JSON object that it writes next by `end`. Raises NoAnswer."""
+    said = b""
     while (line := child.line(end)) is not None:
         try:
             found = json.loads(line)
-        except ValueError:  # a warning of Python's
+        except ValueError:  # a warning of Python's, or its last words
+            said = line.strip() or said
             continue
         if isinstance(found, dict):
             return found
-    return None
+    output, status = child.rest(end)
+    if status is None:
+        raise NoAnswer("did not answer by the deadline")
+    said = next(reversed(output.split(b"\n")), b"").strip() or said
+    how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
+    raise NoAnswer(f"{how}: {said[:SAID_MAX].decode(errors='replace')}" if said else how)
 
 
 def tell(found: dict[str, Any]) -> None:

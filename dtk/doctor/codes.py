@@ -31,6 +31,11 @@ CODES: dict[str, tuple[str, str]] = {
         "The kernel did not even say which cards there are: something hangs in it.",
         "sudo dmesg says where. A longer --deadline tells slow from stuck; what is stuck needs a reboot of the node.",
     ),
+    "not_examined": (
+        "Driver, cards and device nodes were not looked at: that there is no other finding says nothing.",
+        "Try a longer --deadline where it was late; else see what keeps a process from running here: memory, ulimit "
+        "-u and -n, the Python that dtk is installed in.",
+    ),
     "card_without_kfd": (
         "The driver has the card, but compute does not: HIP and OpenCL programs do not see it. It is lost to them.",
         "sudo dmesg | grep -iE 'kfd|{driver}' says why; a reset of the card, or a reboot of the node, brings it back.",

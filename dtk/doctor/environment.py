@@ -42,18 +42,21 @@ def environment(look: Look) -> Check:
     names = (*visibility.VARIABLES, *CONTAINER, *OTHERS, *MISSPELT)
     shown = {name: visibility.shown(values[name]) for name in names if name in values}
     shown |= {name: visibility.shown(values[name]) for name in sorted(values) if name.startswith("DTK_SMI_")}
-    summary = [f"{name}={value}" for name, value in shown.items() if name not in visibility.VARIABLES]
+    lines = [f"{name}={value}" for name, value in shown.items() if not look.machine or name not in visibility.VARIABLES]
+    summary, status = lines, "ok"
     facts: dict[str, object] = {"variables": shown}
     findings = list(_findings(look))
     if look.machine:
         uuids = [visibility.rocr_uuid(uuid) for uuid in look.machine.agents]
         view = visibility.hip(uuids, values)
-        summary = [*view.notes, *summary]
+        summary = [*view.notes, *lines]
         facts["visible"] = [look.machine.agents[agent] for agent in view.agents]
         if look.machine.agents:
             findings = [*_visibility_findings(view, uuids, values), *findings]
+    else:
+        summary, status = [*lines, f"what that does is not known: {look.why('machine')}"], "unknown"
     summary += [f"{name} is for containers as they start, not for programs" for name in CONTAINER if name in shown]
-    return check("environment", title, summary or "nothing is set that hides or changes cards", facts, findings)
+    return check("environment", title, summary or "nothing is set that hides or changes cards", facts, findings, status)
 
 
 def _visibility_findings(view: visibility.View, uuids: Sequence[str], values: Mapping[str, str]) -> Iterator[Finding]:

@@ -139,7 +139,7 @@ def libraries(look: Look) -> Check:
     if not look.live:
         return check("libraries", title, "not looked for: another machine's are not known", status="skipped")
     if look.software is None:
-        return check("libraries", title, "looking for them took too long", status="unknown")
+        return check("libraries", title, look.why("software"), status="unknown")
     places: list[dict[str, Any]] = look.software["libraries"]
     targets = {_target(file): _line(file) for place in places for file in place["files"]}
     summary = [*targets.values(), *_remarks(look, places)] or [

@@ -39,6 +39,7 @@ class Look(Record):
     """snapshot: the readings; None when not even the cards were known by the deadline. machine: what libdtk saw when it
     was asked directly; None when that did not answer. costs: what it measured, likewise. software: what was found of
     libraries and compilers; None when that did not answer, or on a machine that is not this one (live is False).
+    silent: why "machine", "costs" and "software" are not there, in words after "it".
     """
 
     live: bool
@@ -47,6 +48,11 @@ class Look(Record):
     costs: dict[str, Any] | None
     software: dict[str, Any] | None
     environment: Mapping[str, str]
+    silent: Mapping[str, str]
+
+    def why(self, name: str) -> str:
+        """Why one of them is not there."""
+        return f"the process that looks at it {self.silent.get(name, 'did not answer by the deadline')}"
 
     @property
     def complete(self) -> bool:

@@ -166,7 +166,7 @@ def cost(look: Look) -> Check:
     if not look.snapshot or not look.snapshot.cards:
         return check("cost", title, "no card to look at", status="skipped")
     if not look.costs:
-        return check("cost", title, "the card did not answer in time", status="unknown")
+        return check("cost", title, look.why("costs"), status="unknown")
     calls: dict[str, float] = look.costs["calls"]
     sources: dict[str, float] = look.costs["sources"]
     card = str(look.costs["card"])

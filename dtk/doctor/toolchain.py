@@ -140,7 +140,7 @@ def toolchain(look: Look) -> Check:
     if not look.live:
         return check("toolchain", title, "not looked for: another machine's is not known", status="skipped")
     if look.software is None:
-        return check("toolchain", title, "looking for it took too long", status="unknown")
+        return check("toolchain", title, look.why("software"), status="unknown")
     facts: dict[str, Any] = look.software["toolchain"]
     summary = [" ".join(filter(None, (_NAMES[kit["kind"]], kit["version"], kit["path"]))) for kit in facts["toolkits"]]
     summary += [_words(compiler) for compiler in facts["compilers"]]
