@@ -68,7 +68,7 @@ class Live:
         ]
         command += ["--bind", str(self.root / "sys"), "/sys", "--tmpfs", "/dev"]
         command += [word for name in ("null", "urandom") for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
-        for top in ("dev/kfd", "dev/dri", "etc/passwd", "etc/group"):
+        for top in ("dev/kfd", "dev/dri", "etc/passwd", "etc/group", "opt"):
             if (self.files / top).exists():
                 command += ["--bind", str(self.files / top), f"/{top}"]
         if shutil.which("bwrap") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
@@ -303,6 +303,37 @@ def test_second_library_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         software = {"libraries": libraries.search(variables)}
         look = Look(True, None, None, None, software, variables, {})
         assert [finding.code for finding in libraries.libraries(look).findings] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "shadowed"),
+    [
+        ("", False),
+        ("/opt/hyhal/lib", False),  # as Hygon's env.sh sets it
+        ("/opt/hyhal/lib/:/opt/rocm/lib", False),
+        ("/opt/dtk/.hyhal/lib", False),  # a link to it
+        ("/opt/none:/opt/rocm/lib:/opt/hyhal/lib", True),
+    ],
+)
+@pytest.mark.parametrize("variable", ["", "HYHAL_PATH"])
+def test_libraries_of_both_vendors(live: Live, tmp_path: Path, path: str, shadowed: bool, variable: str) -> None:
+    hygon = standin.for_machine(tmp_path, "HYGON63", live.root)
+    live.put("opt/hyhal/lib/librocm_smi64.so.2", "").write_bytes(hygon.library.read_bytes())
+    live.put("opt/rocm/lib/librocm_smi64.so.1", "").write_bytes(standin.build("AMD5").read_bytes())
+    live.put("opt/dtk/env.sh", "")
+    (live.files / "opt/dtk/.hyhal").symlink_to("/opt/hyhal")
+    variables = {"DTK_STANDIN": hygon.env["DTK_STANDIN"], "LD_LIBRARY_PATH": path, "PATH": str(tmp_path)}
+    document = live.examine(**variables, **({variable: "/opt/hyhal"} if variable else {}))
+    assert found(document) == ({"library_shadowed"} if shadowed else set())
+
+
+def test_library_of_amd_is_no_standard_for_hygon_cards(live: Live, tmp_path: Path) -> None:
+    """Hygon's is elsewhere, and a variable says where."""
+    hygon = standin.for_machine(tmp_path, "HYGON63", live.root)
+    live.put("opt/rocm/lib/librocm_smi64.so.1", "").write_bytes(standin.build("AMD5").read_bytes())
+    live.put("opt/driver/librocm_smi64.so.2", "").write_bytes(hygon.library.read_bytes())
+    variables = {"DTK_STANDIN": hygon.env["DTK_STANDIN"], "LD_LIBRARY_PATH": "/opt/driver", "PATH": str(tmp_path)}
+    assert found(live.examine(**variables)) == set()
 
 
 # ---- variables ----

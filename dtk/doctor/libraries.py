@@ -15,7 +15,7 @@ from .report import Check, Finding, check, found
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
 SMI = "librocm_smi64.so"
@@ -68,11 +68,14 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if value := environment.get(variable):
             for part in below:
                 yield os.path.join(value, part), variable
-    for entry in environment.get("LD_LIBRARY_PATH", "").split(":"):
-        if entry.startswith("/"):
-            yield entry, "LD_LIBRARY_PATH"
+    for entry in _linker_path(environment):
+        yield entry, "LD_LIBRARY_PATH"
     for path in PLACES:
         yield path, ""
+
+
+def _linker_path(environment: Mapping[str, str]) -> list[str]:
+    return [entry for entry in environment.get("LD_LIBRARY_PATH", "").split(":") if entry.startswith("/")]
 
 
 def _files(path: str) -> list[dict[str, Any]]:
@@ -166,14 +169,13 @@ def _line(file: dict[str, Any]) -> str:
 def _ask_findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]:
     """What a librocm_smi64 did that should serve the cards of this machine."""
     cards = look.snapshot.cards if look.snapshot else ()
-    all_hygon = all(card.vendor_id == HYGON for card in cards)
     told: set[str] = set()
     for file in (file for place in places for file in _smi(place)):
         about, path = file.get("about"), _target(file)
         if not about or path in told:
             continue
-        if all_hygon and (about["abi"] or "").startswith("amd"):
-            continue  # AMD's is not made for Hygon cards
+        if _is_foreign(look, file):
+            continue
         told.add(path)
         log = f"; it printed: {about['log'].strip().splitlines()[-1]}" if (about["log"] or "").strip() else ""
         if about["status"] == ABORTED:
@@ -193,14 +195,25 @@ def _findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]:
         value = look.environment.get(variable)
         if value and not any(place["files"] for place in places if place["origin"] == variable):
             yield found("library_override", f"{variable}={value} holds no library", variable=variable)
-    standard = next((file for place in places if not place["origin"] for file in _smi(place)), None)
-    if standard is None:
-        return
-    for place in places:
-        for file in _smi(place)[:1]:
-            if place["origin"] == "LD_LIBRARY_PATH" and _target(file) != _target(standard):
-                text = f"LD_LIBRARY_PATH: {file['path']} comes before {standard['path']}"
-                yield found("library_shadowed", text, directory=os.path.dirname(standard["path"]))
+    files = {place["path"]: _smi(place) for place in places}
+    standard = next((file for file in _in(PLACES, files) if not _is_foreign(look, file)), None)
+    first = next(_in(_linker_path(look.environment), files), None)
+    if standard and first and _target(first) != _target(standard):
+        text = f"LD_LIBRARY_PATH: {first['path']} comes before {standard['path']}"
+        yield found("library_shadowed", text, directory=os.path.dirname(standard["path"]))
+
+
+def _in(paths: Iterable[str], files: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """The first file in each of these directories, in their order, whichever variable led to them."""
+    for path in paths:
+        yield from files.get(os.path.normpath(path), [])[:1]
+
+
+def _is_foreign(look: Look, file: dict[str, Any]) -> bool:
+    """AMD's is not made for Hygon cards."""
+    cards = look.snapshot.cards if look.snapshot else ()
+    about = file.get("about") or {}
+    return all(card.vendor_id == HYGON for card in cards) and (about.get("abi") or "").startswith("amd")
 
 
 def _smi(place: dict[str, Any]) -> list[dict[str, Any]]:
