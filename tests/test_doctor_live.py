@@ -13,18 +13,21 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import standin
 from jsonschema import Draft202012Validator
 from smi import SMI, environment, smi
-from test_doctor import FIRST, KFD, NODE, SCHEMA, check, codes, findings
+from test_doctor import FIRST, KFD, NODE, SCHEMA, SECOND, check, codes, findings
 
 import dtk
 from dtk import doctor
 from dtk.doctor.environment import COMMAND
 from dtk.doctor.look import Look
+
+if TYPE_CHECKING:
+    from dtk.sim import Mounted
 
 Get = Callable[[str], Path]
 CARDS = 8
@@ -36,7 +39,8 @@ class Live:
     def __init__(self, root: Path, files: Path) -> None:
         self.root = root
         self.files = files
-        shutil.rmtree(root / KFD / "proc")  # its processes are none of this machine's
+        if not root.is_mount():
+            shutil.rmtree(root / KFD / "proc")  # its processes are none of this machine's
         self.put("etc/passwd", "root:x:0:0::/root:/bin/sh\nchen:x:1000:1000::/tmp:/bin/sh\n")
         self.put("etc/group", "root:x:0:\nhcu:x:1000:\n")
         self.node("kfd")
@@ -467,7 +471,24 @@ def test_library_that_does_not_serve(live: Live, tmp_path: Path, line: str, code
 
 def test_library_that_does_not_list_every_card(live: Live, tmp_path: Path) -> None:
     library = standin.make(tmp_path, "HYGON62", [FIRST])
-    assert ("library_lists_fewer", None) in codes(live.examine(**library.env))
+    (finding,) = [x for x in findings(live.examine(**library.env)) if x["code"] == "library_lists_fewer"]
+    assert f"lists 1 of 8 cards, not {SECOND}, " in finding["text"]
+    assert "library_lists_fewer" not in live.run("doctor", "-d", FIRST, **library.env).stdout
+    done = live.run("doctor", "-d", SECOND, **library.env)
+    assert f"lists 0 of 1 card, not {SECOND}" in " ".join(done.stdout.split())
+
+
+def test_library_in_a_container_lists_the_cards_that_were_given(
+    mounted: Callable[[str], Mounted], tmp_path: Path
+) -> None:
+    machine = mounted(NODE)
+    cards = [card.bdf for card in dtk.System(machine.root).cards()]
+    nodes = [dtk.System(machine.root).device(bdf).kfd_node for bdf in cards[1:]]
+    library = standin.make(tmp_path, "HYGON63", cards[:1])
+    live = Live(machine.root, tmp_path / "files")
+    machine.set(*(f"eacces={KFD}/topology/nodes/{number}/properties" for number in nodes))
+    # The processes of a mount stay, and none of them is this machine's.
+    assert found(live.examine(PATH=str(tmp_path), **library.env)) == {"process_ended"}
 
 
 def test_library_of_amd_is_not_made_for_hygon_cards(live: Live, tmp_path: Path) -> None:

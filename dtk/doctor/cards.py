@@ -69,7 +69,10 @@ def cards(look: Look) -> Check:
     summary = f"{len(pci)} on PCI, {held} with a driver, {nodes}{denied}"
     if len(pci) < len(rows) and not look.complete:
         summary = f"{count(len(rows), 'card')}, {nodes}; the recording does not hold PCI"
-    return check("cards", "Cards", summary, facts, _card_findings(look, probe))
+    lines = [summary]
+    if probe.kfd_denied and any(map(look.in_kfd, look.snapshot.cards)):
+        lines.append("denied is right in a container or job that was given the other cards only")
+    return check("cards", "Cards", lines, facts, _card_findings(look, probe))
 
 
 def _row(look: Look, card: Reading) -> dict[str, object]:
@@ -95,7 +98,7 @@ def _card_findings(look: Look, probe: Probe) -> Iterator[Finding]:
             yield found("card_without_pci", f"KFD knows {label(card)}, and PCI does not", card.bdf)
         elif card.drm_render is None and card.index is not None and look.complete:
             yield found("card_without_render", f"{label(card)} has no render node", card.bdf, **words)
-        if not _is_in_kfd(look, card) and card.driver != "radeon":  # which never had compute
+        if not look.in_kfd(card) and card.driver != "radeon":  # which never had compute
             without.append(card)
     if not without:
         return
@@ -103,7 +106,7 @@ def _card_findings(look: Look, probe: Probe) -> Iterator[Finding]:
         if look.complete:
             yield found("kfd_missing", f"sys/class/kfd is missing, with {count(len(without), 'card')}")
         return
-    if probe.kfd_denied:
+    if probe.kfd_denied and not any(map(look.in_kfd, look.snapshot.cards)):
         cards = ", ".join(card.bdf for card in without)
         yield found(
             "kfd_denied", f"{count(probe.kfd_denied, 'node')} of KFD may not be looked at; without one: {cards}"
@@ -112,11 +115,6 @@ def _card_findings(look: Look, probe: Probe) -> Iterator[Finding]:
         for card in without:
             words = {"driver": driver_of(card.vendor_id, card.driver)}
             yield found("card_without_kfd", f"{label(card)} has a driver, and no node in KFD", card.bdf, **words)
-
-
-def _is_in_kfd(look: Look, card: Reading) -> bool:
-    assert look.snapshot
-    return any(device.kfd_node is not None for device in look.snapshot.devices if device.card_index == card.card_index)
 
 
 # ---- device nodes ----

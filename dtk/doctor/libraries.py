@@ -22,6 +22,7 @@ SMI = "librocm_smi64.so"
 NAMES = (SMI, "libamdhip64.so", "libhydmi.so")
 FILES_MAX = 16  # of a directory
 ASKED_MAX = 4  # libraries
+CARDS_MAX = 4  # named in a finding
 ASK_SECONDS, LEAST_SECONDS = 2.0, 0.3  # for each of them
 
 # A variable, and the directories below what it names. The first two may also name the file itself.
@@ -130,7 +131,7 @@ def _about(path: str, end: float) -> dict[str, Any] | None:
         # Another was tried in its place; the first part of the message is about this one.
         message = (library.message or "").split("; ")[0].removeprefix(f"DTK_SMI_ROCM_SMI_LIB: {path}: ")
         library = VendorLibrary("library", path, None, None, None, None, None, message, None)
-    return library._asdict() if library else None
+    return {**library._asdict(), "cards": {card.bdf: card.state for card in snapshot.cards}} if library else None
 
 
 # ---- what that says ----
@@ -184,9 +185,12 @@ def _ask_findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]
             yield found("library_silent", f"{path} did not answer within {ASK_SECONDS:.0f} s{log}")
         elif about["status"] != "ok":
             yield found("library_failed", f"{path}: {about['message']}{log}")
-        elif about["matched"] < len(cards):
-            text = f"{path} lists {about['matched']} of {count(len(cards), 'card')}"
-            yield found("library_lists_fewer", text)
+        elif about["matched"] < len(about["cards"]):  # what it does not list cannot be read
+            wanted = [card.bdf for card in cards if look.in_kfd(card)]  # others it leaves out rightly
+            if missing := [bdf for bdf in wanted if about["cards"].get(bdf) == "failed"]:
+                which = ", ".join(missing[:CARDS_MAX]) + (", ..." if len(missing) > CARDS_MAX else "")
+                text = f"{path} lists {len(wanted) - len(missing)} of {count(len(wanted), 'card')}, not {which}"
+                yield found("library_lists_fewer", text)
 
 
 def _findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]:

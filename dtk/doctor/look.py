@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..identity import Identity
-    from ..snapshot import Snapshot
+    from ..snapshot import Reading, Snapshot
 
 __all__ = ["DRIVERS", "Look", "Machine", "count", "driver_of", "label"]
 
@@ -58,6 +58,11 @@ class Look(Record):
     def complete(self) -> bool:
         """What does not show is not there; a recording may just not hold it."""
         return self.live or (self.snapshot is not None and self.snapshot.system.simulated)
+
+    def in_kfd(self, card: Reading) -> bool:
+        """KFD has a node of this card, and this process may look at it."""
+        devices = self.snapshot.devices if self.snapshot else ()
+        return any(device.kfd_node is not None for device in devices if device.card_index == card.card_index)
 
 
 def label(device: Identity) -> str:
