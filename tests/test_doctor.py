@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from machines import MACHINES, device_directory, hwmon_directory, put
-from smi import smi
+from smi import SMI, bare, environment, smi
 
 import dtk
 from dtk import doctor
@@ -272,6 +272,23 @@ def test_a_card_of_another_display_is_none(copy_machine: Get, bdf: str) -> None:
     assert "0000:1f:00.0" not in json.dumps(examine(root))  # the BMC's VGA
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [(f"{KFD}/topology/nodes", "KFD's topology/nodes"), ("sys/bus/pci/devices", "sys/bus/pci/devices")],
+)
+def test_a_directory_that_may_not_be_read_is_no_lost_card(copy_machine: Get, path: str, words: str) -> None:
+    root = copy_machine(NODE)
+    (root / path).chmod(0)
+    done = subprocess.run(
+        [*bare(), SMI, "doctor", "--json", "--root", str(root)], env=environment(), capture_output=True
+    )
+    (root / path).chmod(0o755)
+    document = json.loads(done.stdout)
+    assert codes(document) == set()
+    assert check(document, "cards")["status"] == "unknown"
+    assert words in check(document, "cards")["summary"][0]
+
+
 # ---- what only a mount can show ----
 
 
@@ -398,7 +415,7 @@ def test_source_that_takes_long() -> None:
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_what_a_process_says_may_be_anything(found: Any) -> None:
     with suppress(KeyError, TypeError):
-        Machine({"probe": found, "pci": found, "agents": found, "in_group": found})
+        Machine({"probe": found, "pci": found, "agents": found, "inactive_groups": found})
 
 
 # ---- the catalogue ----

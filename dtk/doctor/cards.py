@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from .look import DRIVERS, Look, count, driver_of, label
+from .look import DRIVERS, GROUP_MAY, Look, count, driver_of, label
 from .report import Check, Finding, check, found
 
 TYPE_CHECKING = False
@@ -13,6 +11,10 @@ if TYPE_CHECKING:
 
     from ..machine import Probe
     from ..snapshot import Reading
+
+NO_PCI = "this user may not read sys/bus/pci/devices"
+NO_KFD = "this user may not read KFD's topology/nodes"
+
 
 # ---- driver ----
 
@@ -27,12 +29,15 @@ def driver(look: Look) -> Check:
     modules = [{"name": name, "state": probe.module_states.get(name), "version": versions.get(name)} for name in names]
     words = (" ".join(filter(None, (module["name"], module["version"], module["state"]))) for module in modules)
     summary = ", ".join(words) or f"none of {', '.join(DRIVERS)} is loaded"
-    return check("driver", "Driver", summary, {"modules": modules}, _driver_findings(look, probe))
+    status = "ok"
+    if probe.pci_denied:
+        summary, status = f"{summary}; {NO_PCI}", "unknown"
+    return check("driver", "Driver", summary, {"modules": modules}, _driver_findings(look, probe), status)
 
 
 def _driver_findings(look: Look, probe: Probe) -> Iterator[Finding]:
     assert look.machine
-    if not look.machine.pci and not (look.snapshot and look.snapshot.cards):
+    if not look.machine.pci and not probe.pci_denied and not (look.snapshot and look.snapshot.cards):
         display = f"; {probe.first_display} is another display, such as a BMC's VGA" if probe.first_display else ""
         yield found("no_card", f"no Hygon DCU and no AMD GPU found{display}")
     for name in probe.modules:
@@ -72,6 +77,10 @@ def cards(look: Look) -> Check:
     lines = [summary]
     if probe.kfd_denied and any(map(look.in_kfd, look.snapshot.cards)):
         lines.append("denied is right in a container or job that was given the other cards only")
+    unread = [words for denied, words in ((probe.pci_denied, NO_PCI), (probe.kfd_list_denied, NO_KFD)) if denied]
+    if unread:  # who has which card cannot be told
+        lines = [f"{count(len(rows), 'card')}; {' and '.join(unread)}"]
+        return check("cards", "Cards", lines, facts, status="unknown")
     return check("cards", "Cards", lines, facts, _card_findings(look, probe))
 
 
@@ -144,21 +153,23 @@ def _node_findings(look: Look, probe: Probe) -> Iterator[Finding]:
     assert look.machine
     if not any(card.driver in DRIVERS for card in look.machine.pci) and not (look.snapshot and look.snapshot.cards):
         return  # without a card that a driver has there are none, which is another finding
-    group = probe.render_group or "render"
-    denied = []
+    denied: list[tuple[str, str, str | None, int | None]] = []
     if not probe.dev_kfd and probe.kfd:
         yield found("dev_kfd_missing", "/dev/kfd is missing")
     elif probe.dev_kfd and not probe.dev_kfd_access:
-        denied.append(("dev_kfd_denied", f"this user may not open /dev/kfd; it belongs to group {group}"))
+        text = f"this user may not open /dev/kfd; it belongs to group {probe.kfd_group}"
+        denied.append(("dev_kfd_denied", text, probe.kfd_group, probe.kfd_mode))
     if not probe.dev_render:
         yield found("render_missing", "there is no /dev/dri/renderD*")
     elif closed := probe.dev_render - (probe.dev_render_access or 0):
-        text = f"this user may not open {closed} of {count(probe.dev_render, 'render node')} of group {group}"
-        denied.append(("render_denied", text))
-    for code, text in denied:
+        text = f"this user may not open {closed} of {count(probe.dev_render, 'render node')} of group {probe.dri_group}"
+        denied.append(("render_denied", text, probe.dri_group, probe.dri_mode))
+    for code, text, group, mode in denied:
         if group in ("root", "0"):
             yield found("node_of_root", text, group="render")
+        elif mode is not None and mode & GROUP_MAY != GROUP_MAY:
+            yield found("node_of_root", f"{text}, which may not either", group=group)
         else:
-            yield found(code, text, group=group)
-    if denied and look.machine.in_group and os.getuid():
+            yield found(code, text, group=group or "render")
+    for group in dict.fromkeys(group for _, _, group, _ in denied if group in look.machine.inactive_groups):
         yield found("group_not_active", f"this user is in group {group}, and this process is not", group=group)

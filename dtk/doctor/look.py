@@ -17,14 +17,15 @@ __all__ = ["DRIVERS", "Look", "Machine", "count", "driver_of", "label"]
 
 DRIVERS = ("amdgpu", "radeon", "hydcu", "hycu")
 HYGON = 0x1D94
+GROUP_MAY = 0o060  # open a device node
 
 
 class Machine:
     """What libdtk saw when it was asked directly, out of the JSON of machine.py. Raises KeyError and TypeError for
     what is something else.
 
-    agents: uuids of the devices in the order of HIP. in_group: this user is in the group of the device nodes, by the
-    file of groups.
+    agents: uuids of the devices in the order of HIP. inactive_groups: of device nodes, that this user is a member of
+    by the file of groups, and this process is not.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -32,7 +33,7 @@ class Machine:
         self.probe = Probe(**{**probe, "modules": tuple(probe["modules"])})
         self.pci = [PCICard(**card) for card in found["pci"]]
         self.agents: list[str] = [str(uuid) for uuid in found["agents"]]
-        self.in_group = bool(found["in_group"])
+        self.inactive_groups = {str(group) for group in found["inactive_groups"]}
 
 
 class Look(Record):
