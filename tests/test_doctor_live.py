@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -241,7 +242,8 @@ def test_first_compiler_is_the_one_that_counts(node: Live, tmp_path: Path) -> No
         ("#!/bin/sh\necho HIP version: 5\n", CLANG, "names no clang"),
         ("#!/no/such/interpreter\n", CLANG, "cannot be started"),
         (HIPCC.replace("/llvm", "/nowhere"), CLANG, "clang was not found"),
-        ("#!/bin/sh\nexec yes\n", CLANG, "did not answer"),
+        ("#!/bin/sh\nexec yes\n", CLANG, "printed too much"),
+        ("#!/bin/sh\nexec sleep 60\n", CLANG, "did not answer"),
     ],
 )
 def test_broken_compiler(node: Live, tmp_path: Path, hipcc: str, clang: str, error: str) -> None:
@@ -257,11 +259,58 @@ def test_compiler_that_hangs_is_given_up(node: Live, tmp_path: Path) -> None:
     done = node.run("doctor", "--json", PATH=f"{where}:/usr/bin:/bin")
     assert time.monotonic() - begin < 10
     assert "compiler_broken" in found(json.loads(done.stdout))
+    assert not is_running((tmp_path / "pid").read_text().strip())
+
+
+def is_running(pid: str) -> bool:
     try:
-        state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
-        return
-    assert state == "Z"  # dead, and init is slow to take leave of it
+        return False
+
+
+def has_ended(pid: str) -> bool:
+    end = time.monotonic() + 2
+    while is_running(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
+def test_compiler_that_leaves_a_server_behind(node: Live, tmp_path: Path) -> None:
+    """It is not broken, and the server, which has its output open, is ended."""
+    server = f"sleep 60 & echo $! > {tmp_path}/pid\n"
+    where = compiler(tmp_path / "bin", HIPCC + server, clang="#!/bin/sh\nexit 0\n")
+    begin = time.monotonic()
+    assert found(node.examine(PATH=f"{where}:/usr/bin:/bin", DTK_SMI_BACKEND="kernel")) == set()
+    assert time.monotonic() - begin < 8  # of two runs
+    assert has_ended((tmp_path / "pid").read_text().strip())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_doctor_is_ended(tmp_path: Path, number: int) -> None:
+    where = compiler(
+        tmp_path / "bin",
+        f"#!/bin/sh\necho $$ $PPID > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pids\nexec sleep 60\n",
+    )
+    variables = environment(PATH=f"{where}:/usr/bin:/bin", DTK_SMI_BACKEND="kernel")
+    with subprocess.Popen([SMI, "doctor"], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 10
+        while not (tmp_path / "pids").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.communicate(timeout=5)
+    assert all(has_ended(pid) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_version_files_that_are_none(live: Live, bare_path: str) -> None:
+    live.put("opt/dtk-1/.info/version", "")
+    os.mkfifo(live.files / "opt/dtk-1/.dtk_version")
+    live.put("opt/dtk-2/.dtk_version", "9" * 100_000)
+    begin = time.monotonic()
+    document = live.examine(PATH=bare_path)
+    assert time.monotonic() - begin < 10
+    first, second = check(document, "toolchain")["facts"]["toolkits"]
+    assert (first["version"], second["version"]) == (None, "9" * 60 + "...")
 
 
 @pytest.mark.skipif(not shutil.which("clang"), reason="needs clang")

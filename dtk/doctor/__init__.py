@@ -133,7 +133,9 @@ def _software(silent: dict[str, str], snapshot: Snapshot | None) -> dict[str, An
     """Libraries and compilers of this machine."""
     archs = dict.fromkeys(card.arch for card in snapshot.cards if card.arch) if snapshot else ()
     with _start("software", silent, str(SOFTWARE_SECONDS), *archs) as process:
-        return _answer(process, silent, "software", time.monotonic() + SOFTWARE_SECONDS + 1)
+        end = time.monotonic() + SOFTWARE_SECONDS + 1
+        found = _answer(process, silent, "software", end)
+        return {**found, **(_answer(process, silent, "toolchain", end) or {})} if found else None
 
 
 def _is_live(path: str) -> bool:

@@ -10,6 +10,7 @@ import time
 from ..errors import Error
 from ..library import ABORTED, VendorLibrary, default_backend
 from ..take import take_snapshot
+from ..visibility import shown
 from .look import HYGON, Look, count
 from .report import Check, Finding, check, found
 
@@ -142,7 +143,7 @@ def libraries(look: Look) -> Check:
     title = "Libraries"
     if not look.live:
         return check("libraries", title, "not looked for: another machine's are not known", status="skipped")
-    if look.software is None:
+    if not look.software or "libraries" not in look.software:
         return check("libraries", title, look.why("software"), status="unknown")
     places: list[dict[str, Any]] = look.software["libraries"]
     targets = {_target(file): _line(file) for place in places for file in place["files"]}
@@ -162,7 +163,7 @@ def _remarks(look: Look, places: list[dict[str, Any]]) -> Iterator[str]:
 
 def _line(file: dict[str, Any]) -> str:
     about = file.get("about") or {}
-    version = f"version {about['version']}" if about.get("version") else None
+    version = f"version {shown(about['version'])}" if about.get("version") else None
     abi = f"ABI {about['abi']}" if about.get("abi") else None
     return "  ".join(filter(None, (_target(file), version, abi)))
 
