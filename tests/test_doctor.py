@@ -255,6 +255,9 @@ def test_only_some_devices(copy_machine: Get) -> None:
     file("current_link_width", "8\n")(root, FIRST)
     assert examine(root, "-d", "1,2")["healthy"]
     assert not examine(root, "-d", "0")["healthy"]
+    without_driver(root, FIRST)
+    assert examine(root, "-d", SECOND)["healthy"]
+    assert ("card_without_driver", FIRST) in codes(examine(root))
     done = smi("doctor", "-d", "99", root=root)
     assert (done.returncode, done.stdout) == (6, "")
 
@@ -408,7 +411,7 @@ def test_card_that_gives_no_reading_at_all(state: str) -> None:
 def test_source_that_takes_long() -> None:
     costs = {"card": FIRST, "calls": {"sample_fast": 250e3}, "sources": {"gpu_metrics": 245e3, "gpu_busy_percent": 3.0}}
     snapshot: Any = SimpleNamespace(cards=[reading()])
-    (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {}, {})).findings
+    (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {}, {}, False)).findings
     assert (finding.code, finding.text) == ("source_slow", f"{FIRST}: gpu_metrics takes 245 ms")
 
 

@@ -142,6 +142,8 @@ def test_user_outside_the_group(live: Live, bare_path: str) -> None:
     assert found(document) == {"dev_kfd_denied", "render_denied"}
     assert "sudo usermod -aG hcu $USER" in findings(document)[0]["action"]
     assert "1 of 8 render nodes" in findings(document)[1]["text"]
+    assert "render_denied" not in live.run("doctor", "-d", "0", PATH=bare_path).stdout
+    assert "1 of 1 render node" in live.run("doctor", "-d", "2", PATH=bare_path).stdout
     # This process is in it: whatever keeps it out, another login does not help.
     live.put("etc/group", "hcu:x:1000:chen\n")
     assert found(live.examine(PATH=bare_path)) == {"dev_kfd_denied", "render_denied"}
@@ -369,7 +371,7 @@ def test_second_library_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for directory, expected in (("other", ["library_shadowed"]), ("driver", []), ("", [])):
         variables = {"LD_LIBRARY_PATH": f"relative::{tmp_path / directory if directory else ''}"}
         software = {"libraries": libraries.search(variables)}
-        look = Look(True, None, None, None, software, variables, {})
+        look = Look(True, None, None, None, software, variables, {}, False)
         assert [finding.code for finding in libraries.libraries(look).findings] == expected
 
 
@@ -524,6 +526,7 @@ def test_version_and_abi_of_a_library(live: Live, tmp_path: Path) -> None:
         ("status rsmi_init * 8", "library_failed", "rsmi_init() failed with 8"),
         ("throw rsmi_init *", "library_aborted", "it printed:"),
         ("hang rsmi_init *", "library_silent", "did not answer"),
+        ("hang rsmi_dev_memory_total_get 1", "library_silent", f"did not answer within 2 s for {SECOND}"),
     ],
 )
 def test_library_that_does_not_serve(live: Live, tmp_path: Path, line: str, code: str, text: str) -> None:

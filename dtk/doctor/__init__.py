@@ -69,7 +69,7 @@ def examine(
         machine, costs = _ask_machine(process, silent, snapshot, end)
     live = snapshot.system.live if snapshot else _is_live(path)
     software = _software(silent, snapshot) if live else None
-    look = Look(live, snapshot, machine, costs, software, dict(os.environ), silent)
+    look = Look(live, snapshot, machine, costs, software, dict(os.environ), silent, bool(devices))
     return Report(
         timestamp=snapshot.timestamp if snapshot else time.time(),
         root=path,

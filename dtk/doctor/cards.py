@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .look import DRIVERS, GROUP_MAY, Look, count, driver_of, label
 from .report import Check, Finding, check, found
 
@@ -44,7 +46,7 @@ def _driver_findings(look: Look, probe: Probe) -> Iterator[Finding]:
         state = probe.module_states.get(name)
         if state not in ("live", None):
             yield found("module_not_live", f'module {name} is in state "{state}"')
-    for card in look.machine.pci:
+    for card in (card for card in look.machine.pci if look.judged(card.bdf)):
         wanted = driver_of(card.vendor_id)
         if card.driver is None:
             # Hygon's module was called hydcu before 6.3; the one that is there is the one to load.
@@ -149,6 +151,16 @@ def nodes(look: Look) -> Check:
     return check("nodes", title, summary, facts, _node_findings(look, probe))
 
 
+def _render_nodes(look: Look, probe: Probe) -> tuple[int, int]:
+    """How many may not be opened, and how many there are: of all, or of the cards that are asked about."""
+    if not look.selected or look.snapshot is None:
+        return (probe.dev_render or 0) - (probe.dev_render_access or 0), probe.dev_render or 0
+    devices = (*look.snapshot.cards, *look.snapshot.devices)  # partitions have nodes of their own
+    numbers = {device.drm_render for device in devices if device.drm_render is not None}
+    paths = [path for path in (f"/dev/dri/renderD{number}" for number in numbers) if os.path.exists(path)]
+    return sum(not os.access(path, os.R_OK | os.W_OK) for path in paths), len(paths)
+
+
 def _node_findings(look: Look, probe: Probe) -> Iterator[Finding]:
     assert look.machine
     if not any(card.driver in DRIVERS for card in look.machine.pci) and not (look.snapshot and look.snapshot.cards):
@@ -161,8 +173,8 @@ def _node_findings(look: Look, probe: Probe) -> Iterator[Finding]:
         denied.append(("dev_kfd_denied", text, probe.kfd_group, probe.kfd_mode))
     if not probe.dev_render:
         yield found("render_missing", "there is no /dev/dri/renderD*")
-    elif closed := probe.dev_render - (probe.dev_render_access or 0):
-        text = f"this user may not open {closed} of {count(probe.dev_render, 'render node')} of group {probe.dri_group}"
+    elif (nodes := _render_nodes(look, probe))[0]:
+        text = f"this user may not open {nodes[0]} of {count(nodes[1], 'render node')} of group {probe.dri_group}"
         denied.append(("render_denied", text, probe.dri_group, probe.dri_mode))
     for code, text, group, mode in denied:
         if group in ("root", "0"):

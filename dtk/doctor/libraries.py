@@ -186,11 +186,14 @@ def _ask_findings(look: Look, places: list[dict[str, Any]]) -> Iterator[Finding]
             yield found("library_silent", f"{path} did not answer within {ASK_SECONDS:.0f} s{log}")
         elif about["status"] != "ok":
             yield found("library_failed", f"{path}: {about['message']}{log}")
+        elif hung := [c.bdf for c in cards if c.state != "stale" and about["cards"].get(c.bdf) == "stale"]:
+            yield found("library_silent", f"{path} did not answer within {ASK_SECONDS:.0f} s for {_names(hung)}{log}")
         elif about["matched"] < len(about["cards"]):  # what it does not list cannot be read
             wanted = [card.bdf for card in cards if look.in_kfd(card)]  # others it leaves out rightly
             if missing := [bdf for bdf in wanted if about["cards"].get(bdf) == "failed"]:
-                which = ", ".join(missing[:CARDS_MAX]) + (", ..." if len(missing) > CARDS_MAX else "")
-                text = f"{path} lists {len(wanted) - len(missing)} of {count(len(wanted), 'card')}, not {which}"
+                text = (
+                    f"{path} lists {len(wanted) - len(missing)} of {count(len(wanted), 'card')}, not {_names(missing)}"
+                )
                 yield found("library_lists_fewer", text)
 
 
@@ -219,6 +222,10 @@ def _is_foreign(look: Look, file: dict[str, Any]) -> bool:
     cards = look.snapshot.cards if look.snapshot else ()
     about = file.get("about") or {}
     return all(card.vendor_id == HYGON for card in cards) and (about.get("abi") or "").startswith("amd")
+
+
+def _names(cards: list[str]) -> str:
+    return ", ".join(cards[:CARDS_MAX]) + (", ..." if len(cards) > CARDS_MAX else "")
 
 
 def _smi(place: dict[str, Any]) -> list[dict[str, Any]]:

@@ -40,7 +40,8 @@ class Look(Record):
     """snapshot: the readings; None when not even the cards were known by the deadline. machine: what libdtk saw when it
     was asked directly; None when that did not answer. costs: what it measured, likewise. software: what was found of
     libraries and compilers; None when that did not answer, or on a machine that is not this one (live is False).
-    silent: why "machine", "costs" and "software" are not there, in words after "it".
+    silent: why "machine", "costs" and "software" are not there, in words after "it". selected: devices were named, and
+    other cards are not judged.
     """
 
     live: bool
@@ -50,6 +51,11 @@ class Look(Record):
     software: dict[str, Any] | None
     environment: Mapping[str, str]
     silent: Mapping[str, str]
+    selected: bool
+
+    def judged(self, bdf: str) -> bool:
+        """A card at this address is asked about."""
+        return not self.selected or (self.snapshot is not None and any(c.bdf == bdf for c in self.snapshot.cards))
 
     def why(self, name: str) -> str:
         """Why one of them is not there."""
