@@ -421,6 +421,10 @@ def test_library_of_amd_is_no_standard_for_hygon_cards(live: Live, tmp_path: Pat
         ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "0"}, {"visibility_twice"}),
         ({"ROCR_VISIBLE_DEVICES": "0,1,2", "HIP_VISIBLE_DEVICES": "0"}, set()),  # the same card either way
         ({"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2"}, {"visibility_twice", "visibility_bad_entry"}),
+        ({"GPU_DEVICE_ORDINAL": "0,1"}, set()),
+        ({"GPU_DEVICE_ORDINAL": "-1"}, {"visibility_hides_all"}),
+        ({"GPU_DEVICE_ORDINAL": "9"}, {"visibility_bad_entry"}),
+        ({"ROCR_VISIBLE_DEVICES": "2,3", "GPU_DEVICE_ORDINAL": "0"}, {"visibility_twice"}),
         ({"HSA_OVERRIDE_GFX_VERSION": "9.0.6"}, {"gfx_override"}),
         ({"HSA_OVERRIDE_GFX_VERSION": "9.2.8"}, set()),
         ({"HSA_OVERRIDE_GFX_VERSION": "\x1b[2J"}, {"gfx_override"}),
@@ -452,6 +456,12 @@ def test_what_is_left_to_a_program(node: Live, bare_path: str) -> None:
     uuids = [device.uuid for device in dtk.System(node.root).devices()]
     assert check(document, "environment")["facts"]["visible"] == [uuids[2], uuids[0]]
     assert "ROCR_VISIBLE_DEVICES=2,0 leaves 2 devices" in check(document, "environment")["summary"]
+    variables = {"GPU_DEVICE_ORDINAL": "1", "HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "3"}
+    assert check(node.examine(PATH=bare_path, **variables), "environment")["summary"] == [
+        "HIP_VISIBLE_DEVICES=0 leaves 1 device",
+        "GPU_DEVICE_ORDINAL=1 leaves 1 device",
+        "CUDA_VISIBLE_DEVICES=3 is not obeyed beside HIP_VISIBLE_DEVICES",
+    ]
 
 
 # ---- the command ----

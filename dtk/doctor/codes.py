@@ -198,7 +198,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     # ---- environment ----
     "visibility_hides_all": (
-        "A HIP program that is started from here sees no card.",
+        "A HIP or OpenCL program that obeys it and is started from here sees no card.",
         "Unset {variable}, or name cards in it: dtk-smi map shows their numbers.",
     ),
     "visibility_bad_entry": (
