@@ -104,10 +104,13 @@ def _file(path: str) -> dict[str, Any]:
 
 def ask(places: list[dict[str, Any]], end: float) -> list[dict[str, Any]]:
     """The same places, each librocm_smi64 with "about": what became of it in dtk-reader; None where there was no card
-    to ask it about, or no time. In a process of its own, whose environment this changes.
+    to ask it about, or no time. None is asked while a card sleeps, which newer ones may wake. In a process of its own,
+    whose environment this changes.
     """
     if default_backend() == "kernel":
         return places  # it is not wanted
+    if _sleepers() != []:
+        return places
     known: dict[str, dict[str, Any] | None] = {}
     for place in places:
         for file in _smi(place):
@@ -116,6 +119,15 @@ def ask(places: list[dict[str, Any]], end: float) -> list[dict[str, Any]]:
                 known[target] = _about(target, end) if len(known) < ASKED_MAX else None
             file["about"] = known[target]
     return places
+
+
+def _sleepers() -> list[str] | None:
+    """The cards of this machine that sleep; None when it did not say."""
+    try:
+        cards = take_snapshot("/", fast=False, deadline=ASK_SECONDS, backend="kernel").cards
+    except Error:
+        return None
+    return [card.bdf for card in cards if card.state == "asleep"]
 
 
 def _about(path: str, end: float) -> dict[str, Any] | None:
@@ -156,6 +168,11 @@ def libraries(look: Look) -> Check:
 def _remarks(look: Look, places: list[dict[str, Any]]) -> Iterator[str]:
     """What is no fault, but explains what is missing."""
     cards = look.snapshot.cards if look.snapshot else ()
+    files = [file for place in places for file in _smi(place)]
+    if files and not any("about" in file for file in files):
+        if look.environment.get("DTK_SMI_BACKEND") != "kernel":
+            yield "no librocm_smi64 was loaded: a card sleeps, and newer ones may wake it"
+        return
     abis = {str((file.get("about") or {}).get("abi")) for place in places for file in _smi(place)}
     if any(card.vendor_id == HYGON for card in cards) and not any(abi.startswith("hygon") for abi in abis):
         yield "no librocm_smi64 of Hygon's: no use by compute unit, wave and process, no bandwidths"
