@@ -23,7 +23,7 @@ from machines import MACHINES, device_directory, hwmon_directory, put
 from smi import SMI, bare, environment, smi
 
 import dtk
-from dtk import doctor
+from dtk import doctor, sim
 from dtk.doctor import readings
 from dtk.doctor.look import Look, Machine
 
@@ -248,6 +248,31 @@ def test_an_idle_link_may_be_slow_and_a_sleeping_card_is_not_judged(copy_machine
     assert document["healthy"]
     assert "1 idle link below the highest speed" in " ".join(check(document, "links")["summary"])
     assert "7 answer, 1 asleep" in check(document, "health")["summary"][0]
+
+
+def test_machine_whose_cards_all_sleep(copy_machine: Get) -> None:
+    root = copy_machine("mi210")
+    for bdf in (root / "sys/bus/pci/drivers/amdgpu").glob("0000:*"):
+        file("power/runtime_status", "suspended\n")(root, bdf.name)
+    cost = check(examine(root), "cost")
+    assert (cost["status"], cost["summary"]) == ("skipped", ["no card is awake"])
+
+
+def test_partition_that_is_lost(tmp_path: Path) -> None:
+    """How many there should be is known of another card in this mode."""
+    root = tmp_path / "cpx"
+    sim.write(root, cards=("mi300x-cpx:2",), seed=1)
+    device = dtk.System(root).devices()[3]
+    shutil.rmtree(root / KFD / "topology/nodes" / str(device.kfd_node))
+    document = examine(root)
+    assert codes(document) == {("partition_missing", device.bdf)}
+    assert "KFD has 7 of 8 partitions" in findings(document)[0]["text"]
+
+
+def test_long_hostname_stays_in_the_line(copy_machine: Get) -> None:
+    root = copy_machine(NODE)
+    put(root, "proc/sys/kernel/hostname", "node-" * 12 + "\n")
+    examine(root)
 
 
 def test_only_some_devices(copy_machine: Get) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import standin
 from jsonschema import Draft202012Validator
+from machines import device_directory, put
 from smi import SMI, environment, smi
 from test_doctor import FIRST, KFD, NODE, SCHEMA, SECOND, check, codes, findings
 
@@ -544,6 +545,16 @@ def test_library_that_does_not_serve(live: Live, tmp_path: Path, line: str, code
     document = live.examine(**library.env)
     assert (code, None) in codes(document)
     assert any(text in finding["text"] for finding in findings(document) if finding["code"] == code)
+
+
+def test_library_is_not_loaded_while_a_card_sleeps(live: Live, tmp_path: Path) -> None:
+    put(live.root, f"{device_directory(live.root, SECOND).relative_to(live.root)}/power/runtime_status", "suspended\n")
+    library = standin.for_machine(tmp_path, "HYGON63", live.root, "abort rsmi_init *")
+    document = live.examine(PATH=str(tmp_path), **library.env)
+    assert found(document) == set()
+    assert "a card sleeps" in check(document, "libraries")["summary"][-1]
+    assert library.calls() == []
+    assert "no librocm_smi64 was loaded" in live.run("doctor", "-d", FIRST, **library.env).stdout
 
 
 def test_library_that_does_not_list_every_card(live: Live, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..machine import Probe
     from ..snapshot import Reading
 
+PARTITIONS = {"DPX": 2, "TPX": 3, "QPX": 4}  # as many as a mode makes of a card; CPX: one of each of its dies
 NO_PCI = "this user may not read sys/bus/pci/devices"
 NO_KFD = "this user may not read KFD's topology/nodes"
 
@@ -111,6 +112,7 @@ def _card_findings(look: Look, probe: Probe) -> Iterator[Finding]:
             yield found("card_without_render", f"{label(card)} has no render node", card.bdf, **words)
         if not look.in_kfd(card) and card.driver != "radeon":  # which never had compute
             without.append(card)
+    yield from _partition_findings(look, probe)
     if not without:
         return
     if not probe.kfd:
@@ -126,6 +128,23 @@ def _card_findings(look: Look, probe: Probe) -> Iterator[Finding]:
         for card in without:
             words = {"driver": driver_of(card.vendor_id, card.driver)}
             yield found("card_without_kfd", f"{label(card)} has a driver, and no node in KFD", card.bdf, **words)
+
+
+def _partition_findings(look: Look, probe: Probe) -> Iterator[Finding]:
+    """Cards with fewer KFD nodes than their mode makes of them; in a container some may be denied."""
+    assert look.snapshot
+    if probe.kfd_denied:
+        return
+    there = {card.bdf: look.partitions(card) for card in look.snapshot.cards}
+    for card in look.snapshot.cards:
+        mode, has = card.info.get("compute_partition"), there[card.bdf]
+        alike = (
+            c for c in look.snapshot.cards if (c.device_id, c.info.get("compute_partition")) == (card.device_id, mode)
+        )
+        expected = max(there[c.bdf] for c in alike) if mode == "CPX" else PARTITIONS.get(mode or "", 0)
+        if 0 < has < expected:
+            text = f"card {card.card_index} ({card.bdf}) is in mode {mode}, and KFD has {has} of {expected} partitions"
+            yield found("partition_missing", text, card.bdf, driver=driver_of(card.vendor_id, card.driver))
 
 
 # ---- device nodes ----

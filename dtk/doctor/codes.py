@@ -40,6 +40,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The driver has the card, but compute does not: HIP and OpenCL programs do not see it. It is lost to them.",
         "sudo dmesg | grep -iE 'kfd|{driver}' says why; a reset of the card, or a reboot of the node, brings it back.",
     ),
+    "partition_missing": (
+        "A part of the card is lost to HIP and OpenCL: its mode makes more devices of it than compute has.",
+        "sudo dmesg | grep -iE 'kfd|{driver}' says why; set the mode again when no job is on the card, or reset it.",
+    ),
     "kfd_missing": (
         "The driver runs without its compute part (KFD): no HIP or OpenCL program can run.",
         "sudo dmesg | grep -i kfd says why; the kernel or driver may be built without it.",

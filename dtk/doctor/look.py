@@ -68,8 +68,12 @@ class Look(Record):
 
     def in_kfd(self, card: Reading) -> bool:
         """KFD has a node of this card, and this process may look at it."""
+        return self.partitions(card) > 0
+
+    def partitions(self, card: Reading) -> int:
+        """How many nodes that is."""
         devices = self.snapshot.devices if self.snapshot else ()
-        return any(device.kfd_node is not None for device in devices if device.card_index == card.card_index)
+        return sum(device.kfd_node is not None for device in devices if device.card_index == card.card_index)
 
 
 def label(device: Identity) -> str:
