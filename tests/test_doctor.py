@@ -435,7 +435,7 @@ def test_card_that_gives_no_reading_at_all(state: str) -> None:
 
 def test_source_that_takes_long() -> None:
     costs = {"card": FIRST, "calls": {"sample_fast": 250e3}, "sources": {"gpu_metrics": 245e3, "gpu_busy_percent": 3.0}}
-    snapshot: Any = SimpleNamespace(cards=[reading()])
+    snapshot: Any = SimpleNamespace(cards=[reading(state="ok")])
     (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {}, {}, False)).findings
     assert (finding.code, finding.text) == ("source_slow", f"{FIRST}: gpu_metrics takes 245 ms")
 
