@@ -41,6 +41,9 @@ class Probe(Record):
     kfd_nodes: KFD nodes with compute units. kfd_denied: KFD nodes that this process may not look at: a device cgroup
     keeps their cards from it.
     numa_nodes: of the machine.
+    pci_denied, kfd_list_denied: sys/bus/pci/devices, or the directory of KFD's nodes, may not be read.
+    kfd_group, kfd_gid, kfd_mode: group that owns /dev/kfd, its number, and the permissions of the node; dri_group,
+    dri_gid, dri_mode: of a render node, of one that this process may not open where there is one.
     """
 
     pci_cards: int
@@ -60,6 +63,14 @@ class Probe(Record):
     kfd_nodes: int
     kfd_denied: int
     numa_nodes: int | None
+    pci_denied: bool
+    kfd_list_denied: bool
+    kfd_group: str | None
+    kfd_gid: int | None
+    kfd_mode: int | None
+    dri_group: str | None
+    dri_gid: int | None
+    dri_mode: int | None
 
 
 class PCICard(Record):
@@ -111,6 +122,14 @@ def probe_record(probe: CData) -> Probe:
         kfd_nodes=probe.kfd_nodes,
         kfd_denied=probe.kfd_denied,
         numa_nodes=probe.numa_nodes or None,
+        pci_denied=bool(probe.pci_denied),
+        kfd_list_denied=bool(probe.kfd_list_denied),
+        kfd_group=text(probe.kfd_group) or None,
+        kfd_gid=None if probe.kfd_mode < 0 else probe.kfd_gid,
+        kfd_mode=known(probe.kfd_mode),
+        dri_group=text(probe.dri_group) or None,
+        dri_gid=None if probe.dri_mode < 0 else probe.dri_gid,
+        dri_mode=known(probe.dri_mode),
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from machines import MACHINES, device_directory, hwmon_directory, put
-from smi import smi
+from smi import SMI, bare, environment, smi
 
 import dtk
-from dtk import doctor
+from dtk import doctor, sim
 from dtk.doctor import readings
 from dtk.doctor.look import Look, Machine
 
@@ -247,11 +250,39 @@ def test_an_idle_link_may_be_slow_and_a_sleeping_card_is_not_judged(copy_machine
     assert "7 answer, 1 asleep" in check(document, "health")["summary"][0]
 
 
+def test_machine_whose_cards_all_sleep(copy_machine: Get) -> None:
+    root = copy_machine("mi210")
+    for bdf in (root / "sys/bus/pci/drivers/amdgpu").glob("0000:*"):
+        file("power/runtime_status", "suspended\n")(root, bdf.name)
+    cost = check(examine(root), "cost")
+    assert (cost["status"], cost["summary"]) == ("skipped", ["no card is awake"])
+
+
+def test_partition_that_is_lost(tmp_path: Path) -> None:
+    """How many there should be is known of another card in this mode."""
+    root = tmp_path / "cpx"
+    sim.write(root, cards=("mi300x-cpx:2",), seed=1)
+    device = dtk.System(root).devices()[3]
+    shutil.rmtree(root / KFD / "topology/nodes" / str(device.kfd_node))
+    document = examine(root)
+    assert codes(document) == {("partition_missing", device.bdf)}
+    assert "KFD has 7 of 8 partitions" in findings(document)[0]["text"]
+
+
+def test_long_hostname_stays_in_the_line(copy_machine: Get) -> None:
+    root = copy_machine(NODE)
+    put(root, "proc/sys/kernel/hostname", "node-" * 12 + "\n")
+    examine(root)
+
+
 def test_only_some_devices(copy_machine: Get) -> None:
     root = copy_machine(NODE)
     file("current_link_width", "8\n")(root, FIRST)
     assert examine(root, "-d", "1,2")["healthy"]
     assert not examine(root, "-d", "0")["healthy"]
+    without_driver(root, FIRST)
+    assert examine(root, "-d", SECOND)["healthy"]
+    assert ("card_without_driver", FIRST) in codes(examine(root))
     done = smi("doctor", "-d", "99", root=root)
     assert (done.returncode, done.stdout) == (6, "")
 
@@ -267,6 +298,23 @@ def test_no_card(tmp_path: Path) -> None:
 def test_a_card_of_another_display_is_none(copy_machine: Get, bdf: str) -> None:
     root = copy_machine(NODE)
     assert "0000:1f:00.0" not in json.dumps(examine(root))  # the BMC's VGA
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [(f"{KFD}/topology/nodes", "KFD's topology/nodes"), ("sys/bus/pci/devices", "sys/bus/pci/devices")],
+)
+def test_a_directory_that_may_not_be_read_is_no_lost_card(copy_machine: Get, path: str, words: str) -> None:
+    root = copy_machine(NODE)
+    (root / path).chmod(0)
+    done = subprocess.run(
+        [*bare(), SMI, "doctor", "--json", "--root", str(root)], env=environment(), capture_output=True
+    )
+    (root / path).chmod(0o755)
+    document = json.loads(done.stdout)
+    assert codes(document) == set()
+    assert check(document, "cards")["status"] == "unknown"
+    assert words in check(document, "cards")["summary"][0]
 
 
 # ---- what only a mount can show ----
@@ -316,8 +364,58 @@ def test_nodes_of_kfd_that_a_cgroup_denies(mounted: Callable[[str], Mounted]) ->
     number = dtk.System(machine.root).device(FIRST).kfd_node
     machine.set(f"eacces={KFD}/topology/nodes/{number}/properties")
     document = examine(machine.root, "--deadline", "5")
+    assert codes(document) == set()  # what is right in a container
+    assert "7 KFD nodes, 1 more denied" in check(document, "cards")["summary"][0]
+    document = examine(machine.root, "--deadline", "5", "-d", FIRST)
     assert codes(document) == {("kfd_denied", None)}
     assert FIRST in findings(document)[0]["text"]
+
+
+# ---- processes that fail ----
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("#!/bin/sh\necho no module named dtk\nexit 3\n", "ended with status 3: no module named dtk"),
+        ("#!/bin/sh\nkill -9 $$\n", "was ended by signal 9"),
+        ("#!/no/such/python\n", "could not be started: No such file"),
+        ("#!/bin/sh\nexec sleep 60\n", "did not answer by the deadline"),
+        ("#!/bin/sh\necho '{}'\n", "answered what cannot be understood"),
+    ],
+)
+def test_a_machine_that_could_not_be_looked_at_is_not_healthy(
+    machine: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, words: str
+) -> None:
+    (tmp_path / "python").write_text(python)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    report = doctor.examine(machine(NODE), deadline=2)
+    assert [finding.code for finding in report.findings] == ["not_examined"]
+    assert words in report.findings[0].text
+    statuses = {check.name: check.status for check in report.checks}
+    assert (statuses["driver"], statuses["cards"], statuses["cost"]) == ("unknown", "finding", "unknown")
+
+
+def test_variables_are_shown_also_where_the_machine_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    (variables,) = [check for check in doctor.examine("/").checks if check.name == "environment"]
+    assert variables.status == "unknown"
+    assert variables.summary[0] == "HIP_VISIBLE_DEVICES=0"
+
+
+def test_processes_import_what_the_program_does(machine: Get, tmp_path: Path) -> None:
+    """Also where Python itself would not find it: neither PYTHONPATH nor site-packages has it."""
+    paths = [path for path in map(os.path.abspath, sys.path) if path != str(Path(__file__).parent)]
+    code = f"import sys; sys.path[:] = {paths}; from dtk import doctor; print(doctor.examine({str(machine(NODE))!r}))"
+    (tmp_path / "dtk").mkdir()
+    (tmp_path / "dtk/__init__.py").write_text("raise SystemExit(7)")
+    python = os.path.realpath(sys.executable)  # not of the virtual environment
+    done = subprocess.run([python, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "not_examined" not in done.stdout
+    assert "status='unknown'" not in done.stdout
 
 
 # ---- what no simulated machine does ----
@@ -337,15 +435,15 @@ def test_card_that_gives_no_reading_at_all(state: str) -> None:
 
 def test_source_that_takes_long() -> None:
     costs = {"card": FIRST, "calls": {"sample_fast": 250e3}, "sources": {"gpu_metrics": 245e3, "gpu_busy_percent": 3.0}}
-    snapshot: Any = SimpleNamespace(cards=[reading()])
-    (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {})).findings
+    snapshot: Any = SimpleNamespace(cards=[reading(state="ok")])
+    (finding,) = readings.cost(Look(True, snapshot, None, costs, None, {}, {}, False)).findings
     assert (finding.code, finding.text) == ("source_slow", f"{FIRST}: gpu_metrics takes 245 ms")
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_what_a_process_says_may_be_anything(found: Any) -> None:
     with suppress(KeyError, TypeError):
-        Machine({"probe": found, "pci": found, "agents": found, "in_group": found})
+        Machine({"probe": found, "pci": found, "agents": found, "inactive_groups": found})
 
 
 # ---- the catalogue ----

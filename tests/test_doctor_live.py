@@ -9,22 +9,27 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import standin
 from jsonschema import Draft202012Validator
+from machines import device_directory, put
 from smi import SMI, environment, smi
-from test_doctor import FIRST, KFD, NODE, SCHEMA, check, codes, findings
+from test_doctor import FIRST, KFD, NODE, SCHEMA, SECOND, check, codes, findings
 
 import dtk
 from dtk import doctor
 from dtk.doctor.environment import COMMAND
 from dtk.doctor.look import Look
+
+if TYPE_CHECKING:
+    from dtk.sim import Mounted
 
 Get = Callable[[str], Path]
 CARDS = 8
@@ -36,7 +41,8 @@ class Live:
     def __init__(self, root: Path, files: Path) -> None:
         self.root = root
         self.files = files
-        shutil.rmtree(root / KFD / "proc")  # its processes are none of this machine's
+        if not root.is_mount():
+            shutil.rmtree(root / KFD / "proc")  # its processes are none of this machine's
         self.put("etc/passwd", "root:x:0:0::/root:/bin/sh\nchen:x:1000:1000::/tmp:/bin/sh\n")
         self.put("etc/group", "root:x:0:\nhcu:x:1000:\n")
         self.node("kfd")
@@ -68,7 +74,7 @@ class Live:
         ]
         command += ["--bind", str(self.root / "sys"), "/sys", "--tmpfs", "/dev"]
         command += [word for name in ("null", "urandom") for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
-        for top in ("dev/kfd", "dev/dri", "etc/passwd", "etc/group"):
+        for top in ("dev/kfd", "dev/dri", "etc/passwd", "etc/group", "opt"):
             if (self.files / top).exists():
                 command += ["--bind", str(self.files / top), f"/{top}"]
         if shutil.which("bwrap") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
@@ -137,9 +143,26 @@ def test_user_outside_the_group(live: Live, bare_path: str) -> None:
     assert found(document) == {"dev_kfd_denied", "render_denied"}
     assert "sudo usermod -aG hcu $USER" in findings(document)[0]["action"]
     assert "1 of 8 render nodes" in findings(document)[1]["text"]
-    # Who was made a member since is told to log in again.
+    assert "render_denied" not in live.run("doctor", "-d", "0", PATH=bare_path).stdout
+    assert "1 of 1 render node" in live.run("doctor", "-d", "2", PATH=bare_path).stdout
+    # This process is in it: whatever keeps it out, another login does not help.
     live.put("etc/group", "hcu:x:1000:chen\n")
-    assert "group_not_active" in found(live.examine(PATH=bare_path))
+    assert found(live.examine(PATH=bare_path)) == {"dev_kfd_denied", "render_denied"}
+    # A mode that keeps the group out.
+    live.node("kfd", 0)
+    assert found(live.examine(PATH=bare_path)) == {"node_of_root", "render_denied"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_user_who_was_made_a_member_since(live: Live, bare_path: str) -> None:
+    live.node("kfd", 0o060)
+    live.put("etc/group", "hcu:x:1000:chen\nother:x:65534:chen\n")
+    os.chown(live.files / "dev/dri/renderD130", -1, 4444)  # which no group there maps to
+    live.node("dri/renderD130", 0o060)
+    document = live.examine(PATH=bare_path)
+    assert found(document) == {"dev_kfd_denied", "render_denied", "group_not_active"}
+    texts = [finding["text"] for finding in findings(document)]
+    assert ["hcu" in texts[0], "other" in texts[1], "other" in texts[2]] == [True, True, True]
 
 
 def test_nodes_that_belong_to_root(live: Live, bare_path: str) -> None:
@@ -222,7 +245,8 @@ def test_first_compiler_is_the_one_that_counts(node: Live, tmp_path: Path) -> No
         ("#!/bin/sh\necho HIP version: 5\n", CLANG, "names no clang"),
         ("#!/no/such/interpreter\n", CLANG, "cannot be started"),
         (HIPCC.replace("/llvm", "/nowhere"), CLANG, "clang was not found"),
-        ("#!/bin/sh\nexec yes\n", CLANG, "did not answer"),
+        ("#!/bin/sh\nexec yes\n", CLANG, "printed too much"),
+        ("#!/bin/sh\nexec sleep 60\n", CLANG, "did not answer"),
     ],
 )
 def test_broken_compiler(node: Live, tmp_path: Path, hipcc: str, clang: str, error: str) -> None:
@@ -238,11 +262,58 @@ def test_compiler_that_hangs_is_given_up(node: Live, tmp_path: Path) -> None:
     done = node.run("doctor", "--json", PATH=f"{where}:/usr/bin:/bin")
     assert time.monotonic() - begin < 10
     assert "compiler_broken" in found(json.loads(done.stdout))
+    assert not is_running((tmp_path / "pid").read_text().strip())
+
+
+def is_running(pid: str) -> bool:
     try:
-        state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
-        return
-    assert state == "Z"  # dead, and init is slow to take leave of it
+        return False
+
+
+def has_ended(pid: str) -> bool:
+    end = time.monotonic() + 2
+    while is_running(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
+def test_compiler_that_leaves_a_server_behind(node: Live, tmp_path: Path) -> None:
+    """It is not broken, and the server, which has its output open, is ended."""
+    server = f"sleep 60 & echo $! > {tmp_path}/pid\n"
+    where = compiler(tmp_path / "bin", HIPCC + server, clang="#!/bin/sh\nexit 0\n")
+    begin = time.monotonic()
+    assert found(node.examine(PATH=f"{where}:/usr/bin:/bin", DTK_SMI_BACKEND="kernel")) == set()
+    assert time.monotonic() - begin < 8  # of two runs
+    assert has_ended((tmp_path / "pid").read_text().strip())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_doctor_is_ended(tmp_path: Path, number: int) -> None:
+    where = compiler(
+        tmp_path / "bin",
+        f"#!/bin/sh\necho $$ $PPID > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pids\nexec sleep 60\n",
+    )
+    variables = environment(PATH=f"{where}:/usr/bin:/bin", DTK_SMI_BACKEND="kernel")
+    with subprocess.Popen([SMI, "doctor"], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        end = time.monotonic() + 10
+        while not (tmp_path / "pids").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.communicate(timeout=5)
+    assert all(has_ended(pid) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_version_files_that_are_none(live: Live, bare_path: str) -> None:
+    live.put("opt/dtk-1/.info/version", "")
+    os.mkfifo(live.files / "opt/dtk-1/.dtk_version")
+    live.put("opt/dtk-2/.dtk_version", "9" * 100_000)
+    begin = time.monotonic()
+    document = live.examine(PATH=bare_path)
+    assert time.monotonic() - begin < 10
+    first, second = check(document, "toolchain")["facts"]["toolkits"]
+    assert (first["version"], second["version"]) == (None, "9" * 60 + "...")
 
 
 @pytest.mark.skipif(not shutil.which("clang"), reason="needs clang")
@@ -301,8 +372,39 @@ def test_second_library_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for directory, expected in (("other", ["library_shadowed"]), ("driver", []), ("", [])):
         variables = {"LD_LIBRARY_PATH": f"relative::{tmp_path / directory if directory else ''}"}
         software = {"libraries": libraries.search(variables)}
-        look = Look(True, None, None, None, software, variables)
+        look = Look(True, None, None, None, software, variables, {}, False)
         assert [finding.code for finding in libraries.libraries(look).findings] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "shadowed"),
+    [
+        ("", False),
+        ("/opt/hyhal/lib", False),  # as Hygon's env.sh sets it
+        ("/opt/hyhal/lib/:/opt/rocm/lib", False),
+        ("/opt/dtk/.hyhal/lib", False),  # a link to it
+        ("/opt/none:/opt/rocm/lib:/opt/hyhal/lib", True),
+    ],
+)
+@pytest.mark.parametrize("variable", ["", "HYHAL_PATH"])
+def test_libraries_of_both_vendors(live: Live, tmp_path: Path, path: str, shadowed: bool, variable: str) -> None:
+    hygon = standin.for_machine(tmp_path, "HYGON63", live.root)
+    live.put("opt/hyhal/lib/librocm_smi64.so.2", "").write_bytes(hygon.library.read_bytes())
+    live.put("opt/rocm/lib/librocm_smi64.so.1", "").write_bytes(standin.build("AMD5").read_bytes())
+    live.put("opt/dtk/env.sh", "")
+    (live.files / "opt/dtk/.hyhal").symlink_to("/opt/hyhal")
+    variables = {"DTK_STANDIN": hygon.env["DTK_STANDIN"], "LD_LIBRARY_PATH": path, "PATH": str(tmp_path)}
+    document = live.examine(**variables, **({variable: "/opt/hyhal"} if variable else {}))
+    assert found(document) == ({"library_shadowed"} if shadowed else set())
+
+
+def test_library_of_amd_is_no_standard_for_hygon_cards(live: Live, tmp_path: Path) -> None:
+    """Hygon's is elsewhere, and a variable says where."""
+    hygon = standin.for_machine(tmp_path, "HYGON63", live.root)
+    live.put("opt/rocm/lib/librocm_smi64.so.1", "").write_bytes(standin.build("AMD5").read_bytes())
+    live.put("opt/driver/librocm_smi64.so.2", "").write_bytes(hygon.library.read_bytes())
+    variables = {"DTK_STANDIN": hygon.env["DTK_STANDIN"], "LD_LIBRARY_PATH": "/opt/driver", "PATH": str(tmp_path)}
+    assert found(live.examine(**variables)) == set()
 
 
 # ---- variables ----
@@ -320,6 +422,10 @@ def test_second_library_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "0"}, {"visibility_twice"}),
         ({"ROCR_VISIBLE_DEVICES": "0,1,2", "HIP_VISIBLE_DEVICES": "0"}, set()),  # the same card either way
         ({"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2"}, {"visibility_twice", "visibility_bad_entry"}),
+        ({"GPU_DEVICE_ORDINAL": "0,1"}, set()),
+        ({"GPU_DEVICE_ORDINAL": "-1"}, {"visibility_hides_all"}),
+        ({"GPU_DEVICE_ORDINAL": "9"}, {"visibility_bad_entry"}),
+        ({"ROCR_VISIBLE_DEVICES": "2,3", "GPU_DEVICE_ORDINAL": "0"}, {"visibility_twice"}),
         ({"HSA_OVERRIDE_GFX_VERSION": "9.0.6"}, {"gfx_override"}),
         ({"HSA_OVERRIDE_GFX_VERSION": "9.2.8"}, set()),
         ({"HSA_OVERRIDE_GFX_VERSION": "\x1b[2J"}, {"gfx_override"}),
@@ -351,6 +457,12 @@ def test_what_is_left_to_a_program(node: Live, bare_path: str) -> None:
     uuids = [device.uuid for device in dtk.System(node.root).devices()]
     assert check(document, "environment")["facts"]["visible"] == [uuids[2], uuids[0]]
     assert "ROCR_VISIBLE_DEVICES=2,0 leaves 2 devices" in check(document, "environment")["summary"]
+    variables = {"GPU_DEVICE_ORDINAL": "1", "HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "3"}
+    assert check(node.examine(PATH=bare_path, **variables), "environment")["summary"] == [
+        "HIP_VISIBLE_DEVICES=0 leaves 1 device",
+        "GPU_DEVICE_ORDINAL=1 leaves 1 device",
+        "CUDA_VISIBLE_DEVICES=3 is not obeyed beside HIP_VISIBLE_DEVICES",
+    ]
 
 
 # ---- the command ----
@@ -425,6 +537,7 @@ def test_version_and_abi_of_a_library(live: Live, tmp_path: Path) -> None:
         ("status rsmi_init * 8", "library_failed", "rsmi_init() failed with 8"),
         ("throw rsmi_init *", "library_aborted", "it printed:"),
         ("hang rsmi_init *", "library_silent", "did not answer"),
+        ("hang rsmi_dev_memory_total_get 1", "library_silent", f"did not answer within 2 s for {SECOND}"),
     ],
 )
 def test_library_that_does_not_serve(live: Live, tmp_path: Path, line: str, code: str, text: str) -> None:
@@ -434,9 +547,36 @@ def test_library_that_does_not_serve(live: Live, tmp_path: Path, line: str, code
     assert any(text in finding["text"] for finding in findings(document) if finding["code"] == code)
 
 
+def test_library_is_not_loaded_while_a_card_sleeps(live: Live, tmp_path: Path) -> None:
+    put(live.root, f"{device_directory(live.root, SECOND).relative_to(live.root)}/power/runtime_status", "suspended\n")
+    library = standin.for_machine(tmp_path, "HYGON63", live.root, "abort rsmi_init *")
+    document = live.examine(PATH=str(tmp_path), **library.env)
+    assert found(document) == set()
+    assert "a card sleeps" in check(document, "libraries")["summary"][-1]
+    assert library.calls() == []
+    assert "no librocm_smi64 was loaded" in live.run("doctor", "-d", FIRST, **library.env).stdout
+
+
 def test_library_that_does_not_list_every_card(live: Live, tmp_path: Path) -> None:
     library = standin.make(tmp_path, "HYGON62", [FIRST])
-    assert ("library_lists_fewer", None) in codes(live.examine(**library.env))
+    (finding,) = [x for x in findings(live.examine(**library.env)) if x["code"] == "library_lists_fewer"]
+    assert f"lists 1 of 8 cards, not {SECOND}, " in finding["text"]
+    assert "library_lists_fewer" not in live.run("doctor", "-d", FIRST, **library.env).stdout
+    done = live.run("doctor", "-d", SECOND, **library.env)
+    assert f"lists 0 of 1 card, not {SECOND}" in " ".join(done.stdout.split())
+
+
+def test_library_in_a_container_lists_the_cards_that_were_given(
+    mounted: Callable[[str], Mounted], tmp_path: Path
+) -> None:
+    machine = mounted(NODE)
+    cards = [card.bdf for card in dtk.System(machine.root).cards()]
+    nodes = [dtk.System(machine.root).device(bdf).kfd_node for bdf in cards[1:]]
+    library = standin.make(tmp_path, "HYGON63", cards[:1])
+    live = Live(machine.root, tmp_path / "files")
+    machine.set(*(f"eacces={KFD}/topology/nodes/{number}/properties" for number in nodes))
+    # The processes of a mount stay, and none of them is this machine's.
+    assert found(live.examine(PATH=str(tmp_path), **library.env)) == {"process_ended"}
 
 
 def test_library_of_amd_is_not_made_for_hygon_cards(live: Live, tmp_path: Path) -> None:

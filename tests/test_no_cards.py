@@ -109,8 +109,9 @@ def steps(**found: object) -> list[str]:
 
     counts = ("pci_cards", "pci_unbound", "pci_displays", "dev_render", "dev_render_access", "kfd_nodes", "kfd_denied")
     nothing = dict.fromkeys(counts, 0)
-    flags = dict.fromkeys(("drm", "kfd", "dev_kfd", "dev_kfd_access"), False)
-    names = dict.fromkeys(("first_unbound", "first_display", "render_group", "numa_nodes"))
+    flags = dict.fromkeys(("drm", "kfd", "dev_kfd", "dev_kfd_access", "pci_denied", "kfd_list_denied"), False)
+    nodes = (f"{node}_{what}" for node in ("kfd", "dri") for what in ("group", "gid", "mode"))
+    names = dict.fromkeys(("first_unbound", "first_display", "render_group", "numa_nodes", *nodes))
     probe = dtk.Probe(**{**nothing, **flags, **names, "modules": (), "module_states": {}, **found})
     snapshot = SimpleNamespace(probe=probe, system=SimpleNamespace(live=True), root="/")
     code, lines = explain(snapshot)  # type: ignore[arg-type]

@@ -26,7 +26,9 @@ STYLES = {"ok": GREEN, "finding": RED, "unknown": YELLOW, "skipped": DIM}
 EPILOG = f"""\
 Looks at driver, cards, device nodes, health, PCIe links, libraries, compilers,
 environment variables, and at what a look costs. Every finding says what it means
-and what to do. Nothing is changed, and no card is woken.
+and what to do. Nothing is changed, and no card is woken. A librocm_smi64 is loaded
+to see whether it works, and may leave files /dev/shm/rocm_smi*; not while a card
+sleeps, and not with DTK_SMI_BACKEND=kernel.
 
 With --crosscheck, compares the two sources of readings instead: what to send us
 from a machine with cards.
@@ -92,6 +94,7 @@ def _lines(report: doctor.Report, screen: Screen) -> Iterator[str]:
     if unknown:
         verdict += f", {unknown} check{'s' * (unknown != 1)} unknown"
     host = f" on {screen.text(report.hostname)}" if report.hostname else ""
+    host = screen.fit(host, screen.columns - len(verdict))
     yield screen.style(verdict, RED if count else GREEN) + host
     if report.simulated or not report.live:
         kind = screen.style("SIMULATED", YELLOW) if report.simulated else "recorded"

@@ -145,6 +145,14 @@ typedef struct dtk_probe {
     int32_t kfd_nodes;
     int32_t kfd_denied;
     int32_t numa_nodes;
+    int32_t pci_denied;
+    int32_t kfd_list_denied;
+    char kfd_group[32];
+    uint32_t kfd_gid;
+    int32_t kfd_mode;
+    char dri_group[32];
+    uint32_t dri_gid;
+    int32_t dri_mode;
 } dtk_probe;
 
 int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size);

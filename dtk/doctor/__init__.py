@@ -62,12 +62,14 @@ def examine(
     check_seconds(deadline=deadline)
     default_backend()  # what is no backend is no reason to find anything
     begin = time.monotonic()
-    with _start("machine", path) as process:
+    silent: dict[str, str] = {}
+    with _start("machine", silent, path) as process:
         snapshot = _snapshot(path, devices, deadline)
         end = max(begin + deadline, time.monotonic() + GRACE)
-        machine, costs = _ask_machine(process, snapshot, end)
+        machine, costs = _ask_machine(process, silent, snapshot, end)
     live = snapshot.system.live if snapshot else _is_live(path)
-    look = Look(live, snapshot, machine, costs, _software(snapshot) if live else None, dict(os.environ))
+    software = _software(silent, snapshot) if live else None
+    look = Look(live, snapshot, machine, costs, software, dict(os.environ), silent, bool(devices))
     return Report(
         timestamp=snapshot.timestamp if snapshot else time.time(),
         root=path,
@@ -86,37 +88,54 @@ def _snapshot(path: str, devices: Sequence[str | int] | None, deadline: float) -
         return None
 
 
-def _start(module: str, *arguments: str) -> contextlib.AbstractContextManager[child.Child | None]:
+def _start(
+    module: str, silent: dict[str, str], *arguments: str
+) -> contextlib.AbstractContextManager[child.Child | None]:
     """A process, or nothing where none can be started."""
     try:
         return child.python(module, *arguments)
-    except OSError:
+    except OSError as error:
+        silent[module] = f"could not be started: {error.strerror or error}"
         return contextlib.nullcontext()
 
 
+def _answer(process: child.Child | None, silent: dict[str, str], name: str, end: float) -> dict[str, Any] | None:
+    """What a process answers next; where it does not, why is noted under a name."""
+    if process is None:
+        return None
+    try:
+        return child.answer(process, end)
+    except child.NoAnswer as why:
+        silent[name] = str(why)
+        return None
+
+
 def _ask_machine(
-    process: child.Child | None, snapshot: Snapshot | None, end: float
+    process: child.Child | None, silent: dict[str, str], snapshot: Snapshot | None, end: float
 ) -> tuple[Machine | None, dict[str, Any] | None]:
     """What there is on the machine, and what the first card that is awake costs to read."""
-    found = child.answer(process, end) if process else None
+    found = _answer(process, silent, "machine", end)
     if process is None or found is None:
         return None, None
     try:
         machine = Machine(found)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError) as error:
+        silent["machine"] = f"answered what cannot be understood: {error}"
         return None, None
     awake = [card.uuid for card in snapshot.cards if card.state == "ok"] if snapshot else []
     if not awake:
         return machine, None
     process.tell(awake[0])
-    return machine, child.answer(process, end)
+    return machine, _answer(process, silent, "costs", end)
 
 
-def _software(snapshot: Snapshot | None) -> dict[str, Any] | None:
+def _software(silent: dict[str, str], snapshot: Snapshot | None) -> dict[str, Any] | None:
     """Libraries and compilers of this machine."""
     archs = dict.fromkeys(card.arch for card in snapshot.cards if card.arch) if snapshot else ()
-    with _start("software", str(SOFTWARE_SECONDS), *archs) as process:
-        return child.answer(process, time.monotonic() + SOFTWARE_SECONDS + 1) if process else None
+    with _start("software", silent, str(SOFTWARE_SECONDS), *archs) as process:
+        end = time.monotonic() + SOFTWARE_SECONDS + 1
+        found = _answer(process, silent, "software", end)
+        return {**found, **(_answer(process, silent, "toolchain", end) or {})} if found else None
 
 
 def _is_live(path: str) -> bool:

@@ -31,9 +31,18 @@ CODES: dict[str, tuple[str, str]] = {
         "The kernel did not even say which cards there are: something hangs in it.",
         "sudo dmesg says where. A longer --deadline tells slow from stuck; what is stuck needs a reboot of the node.",
     ),
+    "not_examined": (
+        "Driver, cards and device nodes were not looked at: that there is no other finding says nothing.",
+        "Try a longer --deadline where it was late; else see what keeps a process from running here: memory, ulimit "
+        "-u and -n, the Python that dtk is installed in.",
+    ),
     "card_without_kfd": (
         "The driver has the card, but compute does not: HIP and OpenCL programs do not see it. It is lost to them.",
         "sudo dmesg | grep -iE 'kfd|{driver}' says why; a reset of the card, or a reboot of the node, brings it back.",
+    ),
+    "partition_missing": (
+        "A part of the card is lost to HIP and OpenCL: its mode makes more devices of it than compute has.",
+        "sudo dmesg | grep -iE 'kfd|{driver}' says why; set the mode again when no job is on the card, or reset it.",
     ),
     "kfd_missing": (
         "The driver runs without its compute part (KFD): no HIP or OpenCL program can run.",
@@ -193,7 +202,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     # ---- environment ----
     "visibility_hides_all": (
-        "A HIP program that is started from here sees no card.",
+        "A HIP or OpenCL program that obeys it and is started from here sees no card.",
         "Unset {variable}, or name cards in it: dtk-smi map shows their numbers.",
     ),
     "visibility_bad_entry": (

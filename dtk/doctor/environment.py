@@ -10,7 +10,7 @@ from .report import Check, Finding, check, found
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Read by Hygon's container toolkit when a container starts, and by no program in it.
 CONTAINER = ("HCU_VISIBLE_DEVICES", "VHCU_VISIBLE_DEVICES", "MIG_VISIBLE_DEVICES")
@@ -42,21 +42,39 @@ def environment(look: Look) -> Check:
     names = (*visibility.VARIABLES, *CONTAINER, *OTHERS, *MISSPELT)
     shown = {name: visibility.shown(values[name]) for name in names if name in values}
     shown |= {name: visibility.shown(values[name]) for name in sorted(values) if name.startswith("DTK_SMI_")}
-    summary = [f"{name}={value}" for name, value in shown.items() if name not in visibility.VARIABLES]
+    lines = [f"{name}={value}" for name, value in shown.items() if not look.machine or name not in visibility.VARIABLES]
+    summary, status = lines, "ok"
     facts: dict[str, object] = {"variables": shown}
     findings = list(_findings(look))
     if look.machine:
         uuids = [visibility.rocr_uuid(uuid) for uuid in look.machine.agents]
-        view = visibility.hip(uuids, values)
-        summary = [*view.notes, *summary]
+        view, opencl = visibility.hip(uuids, values), visibility.opencl(uuids, values)
+        notes = dict.fromkeys((*view.notes, *opencl.notes))
+        unread = [name for name in visibility.VARIABLES if name in shown and not any(n.startswith(name) for n in notes)]
+        passed_over = [f"{name}={shown[name]} is not obeyed beside HIP_VISIBLE_DEVICES" for name in unread]
+        summary = [*notes, *passed_over, *lines]
         facts["visible"] = [look.machine.agents[agent] for agent in view.agents]
         if look.machine.agents:
-            findings = [*_visibility_findings(view, uuids, values), *findings]
+            both = (*_visibility_findings(visibility.hip, uuids, values), *_opencl_findings(uuids, values))
+            findings = [*both, *findings]
+    else:
+        summary, status = [*lines, f"what that does is not known: {look.why('machine')}"], "unknown"
     summary += [f"{name} is for containers as they start, not for programs" for name in CONTAINER if name in shown]
-    return check("environment", title, summary or "nothing is set that hides or changes cards", facts, findings)
+    return check("environment", title, summary or "nothing is set that hides or changes cards", facts, findings, status)
 
 
-def _visibility_findings(view: visibility.View, uuids: Sequence[str], values: Mapping[str, str]) -> Iterator[Finding]:
+def _opencl_findings(uuids: Sequence[str], values: Mapping[str, str]) -> Iterator[Finding]:
+    """What is not the same for HIP."""
+    hip = list(_visibility_findings(visibility.hip, uuids, values))
+    return (finding for finding in _visibility_findings(visibility.opencl, uuids, values) if finding not in hip)
+
+
+def _visibility_findings(
+    see: Callable[[Sequence[str], Mapping[str, str]], visibility.View],
+    uuids: Sequence[str],
+    values: Mapping[str, str],
+) -> Iterator[Finding]:
+    view = see(uuids, values)
     for step in view.steps:
         if step.why:
             yield found("visibility_bad_entry", f"{step.variable}={step.value}: {step.why}", variable=step.variable)
@@ -65,7 +83,7 @@ def _visibility_findings(view: visibility.View, uuids: Sequence[str], values: Ma
     if len(view.steps) > 1:
         first, second = view.steps
         alone = {name: value for name, value in values.items() if name != first.variable}
-        if visibility.hip(uuids, alone).agents != view.agents:
+        if see(uuids, alone).agents != view.agents:
             text = f"{first.variable}={first.value} and {second.variable}={second.value} are both set"
             yield found("visibility_twice", text)
 

@@ -11,20 +11,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..identity import Identity
-    from ..snapshot import Snapshot
+    from ..snapshot import Reading, Snapshot
 
 __all__ = ["DRIVERS", "Look", "Machine", "count", "driver_of", "label"]
 
 DRIVERS = ("amdgpu", "radeon", "hydcu", "hycu")
 HYGON = 0x1D94
+GROUP_MAY = 0o060  # open a device node
 
 
 class Machine:
     """What libdtk saw when it was asked directly, out of the JSON of machine.py. Raises KeyError and TypeError for
     what is something else.
 
-    agents: uuids of the devices in the order of HIP. in_group: this user is in the group of the device nodes, by the
-    file of groups.
+    agents: uuids of the devices in the order of HIP. inactive_groups: of device nodes, that this user is a member of
+    by the file of groups, and this process is not.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -32,13 +33,15 @@ class Machine:
         self.probe = Probe(**{**probe, "modules": tuple(probe["modules"])})
         self.pci = [PCICard(**card) for card in found["pci"]]
         self.agents: list[str] = [str(uuid) for uuid in found["agents"]]
-        self.in_group = bool(found["in_group"])
+        self.inactive_groups = {str(group) for group in found["inactive_groups"]}
 
 
 class Look(Record):
     """snapshot: the readings; None when not even the cards were known by the deadline. machine: what libdtk saw when it
     was asked directly; None when that did not answer. costs: what it measured, likewise. software: what was found of
     libraries and compilers; None when that did not answer, or on a machine that is not this one (live is False).
+    silent: why "machine", "costs" and "software" are not there, in words after "it". selected: devices were named, and
+    other cards are not judged.
     """
 
     live: bool
@@ -47,11 +50,30 @@ class Look(Record):
     costs: dict[str, Any] | None
     software: dict[str, Any] | None
     environment: Mapping[str, str]
+    silent: Mapping[str, str]
+    selected: bool
+
+    def judged(self, bdf: str) -> bool:
+        """A card at this address is asked about."""
+        return not self.selected or (self.snapshot is not None and any(c.bdf == bdf for c in self.snapshot.cards))
+
+    def why(self, name: str) -> str:
+        """Why one of them is not there."""
+        return f"the process that looks at it {self.silent.get(name, 'did not answer by the deadline')}"
 
     @property
     def complete(self) -> bool:
         """What does not show is not there; a recording may just not hold it."""
         return self.live or (self.snapshot is not None and self.snapshot.system.simulated)
+
+    def in_kfd(self, card: Reading) -> bool:
+        """KFD has a node of this card, and this process may look at it."""
+        return self.partitions(card) > 0
+
+    def partitions(self, card: Reading) -> int:
+        """How many nodes that is."""
+        devices = self.snapshot.devices if self.snapshot else ()
+        return sum(device.kfd_node is not None for device in devices if device.card_index == card.card_index)
 
 
 def label(device: Identity) -> str:

@@ -5,18 +5,21 @@ It writes what is on the machine, as a line of JSON; then it reads the uuid of a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 
 from ..system import System
 from .child import tell
+from .look import GROUP_MAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..device import Device
+    from ..machine import Probe
 
 TURNS = 5  # odd: the middle one counts
 
@@ -33,7 +36,7 @@ def main() -> None:
                 "probe": probe._asdict(),
                 "pci": [card._asdict() for card in system.pci_cards()],
                 "agents": [device.uuid for device in sorted(devices, key=lambda device: device.hip_index or 0)],
-                "in_group": _in_group(probe.render_group),
+                "inactive_groups": list(_inactive_groups(probe)),
             }
         )
         uuid = sys.stdin.readline().strip()
@@ -61,14 +64,18 @@ def _median(call: Callable[[], object]) -> float:
     return sorted(times)[TURNS // 2]
 
 
-def _in_group(name: str | None) -> bool:
+def _inactive_groups(probe: Probe) -> Iterator[str]:
+    """Groups of device nodes that let them in, that this user is a member of, and this process is not."""
     import grp
     import pwd
 
-    try:
-        return name is not None and pwd.getpwuid(os.getuid()).pw_name in grp.getgrnam(name).gr_mem
-    except KeyError:  # a group that has a number only, a user without a name
-        return False
+    nodes = ((probe.kfd_group, probe.kfd_gid, probe.kfd_mode), (probe.dri_group, probe.dri_gid, probe.dri_mode))
+    for name, gid, mode in nodes:
+        if not name or mode is None or mode & GROUP_MAY != GROUP_MAY or gid in (os.getegid(), *os.getgroups()):
+            continue
+        with contextlib.suppress(KeyError):  # a group that has a number only, a user without a name
+            if pwd.getpwuid(os.getuid()).pw_name in grp.getgrnam(name).gr_mem:
+                yield name
 
 
 if __name__ == "__main__":

@@ -165,8 +165,12 @@ def cost(look: Look) -> Check:
     title = "Cost"
     if not look.snapshot or not look.snapshot.cards:
         return check("cost", title, "no card to look at", status="skipped")
+    if all(card.state == "asleep" for card in look.snapshot.cards):
+        return check("cost", title, "no card is awake", status="skipped")
+    if not look.costs and not any(card.state == "ok" for card in look.snapshot.cards):
+        return check("cost", title, "no card is well", status="unknown")
     if not look.costs:
-        return check("cost", title, "the card did not answer in time", status="unknown")
+        return check("cost", title, look.why("costs"), status="unknown")
     calls: dict[str, float] = look.costs["calls"]
     sources: dict[str, float] = look.costs["sources"]
     card = str(look.costs["card"])

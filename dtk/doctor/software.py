@@ -1,5 +1,5 @@
 """Libraries, compilers and the container: python -m dtk.doctor.software SECONDS [TARGET]..., a process that may hang,
-as file systems do. It writes a line of JSON.
+as file systems do. It writes a line of JSON for libraries and one for compilers, and ends when its input does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 import time
 
 from . import libraries, toolchain
-from .child import tell
+from .child import end_with_parent, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,14 +21,11 @@ ASK_SHARE = 0.4  # of the time, left for the compilers
 
 def main() -> None:
     """The process."""
+    end_with_parent()
     end = time.monotonic() + float(sys.argv[1])
-    tell(
-        {
-            "container": container(os.environ),
-            "libraries": libraries.ask(libraries.search(os.environ), end - ASK_SHARE * (end - time.monotonic())),
-            "toolchain": toolchain.search(os.environ, sys.argv[2:], end),
-        }
-    )
+    places = libraries.ask(libraries.search(os.environ), end - ASK_SHARE * (end - time.monotonic()))
+    tell({"container": container(os.environ), "libraries": places})
+    tell({"toolchain": toolchain.search(os.environ, sys.argv[2:], end)})
 
 
 def container(environment: Mapping[str, str]) -> str | None:

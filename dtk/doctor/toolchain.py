@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
 import shutil
+import stat
 import time
 
+from ..visibility import shown
 from .child import run
 from .look import Look
 from .report import Check, Finding, check, found
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 COMMAND_SECONDS = 5.0  # for one command
 COMPILERS_MAX = 4
+HEAD_MAX = 200  # bytes of a file that holds a version
 ARCH = re.compile(r"gfx[0-9a-f]{3,8}")
 TOOLKITS = {"rocm": "/opt/rocm*", "dtk": "/opt/dtk*"}
 VERSION_FILES = (".dtk_version", ".info/version", ".info/version-dev")
@@ -46,13 +50,21 @@ def _toolkits() -> Iterator[dict[str, Any]]:
 
 def _version(path: str) -> str | None:
     for name in VERSION_FILES:
-        try:
-            with open(os.path.join(path, name), encoding="utf-8", errors="replace") as file:
-                if words := file.read(200).split():
-                    return words[0]
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):
+            if words := _head(os.path.join(path, name)).split():
+                return shown(words[0])
     return None
+
+
+def _head(path: str) -> str:
+    """The beginning of an ordinary file; to open another could hang."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return ""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, HEAD_MAX).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def _hipccs(environment: Mapping[str, str]) -> list[str]:
@@ -81,9 +93,9 @@ def _compiler(hipcc: str, environment: Mapping[str, str], archs: list[str], end:
         error = "it names no clang"
     clang = _clang(hipcc, text, clang_version and clang_version[1], environment)
     result |= {
-        "version": version and version[1],
+        "version": version and shown(version[1]),
         "clang": clang,
-        "clang_version": clang_version and clang_version[1],
+        "clang_version": clang_version and shown(clang_version[1]),
         "error": error or (None if clang else "its clang was not found"),
         "targets": {arch: _knows(clang, arch, environment, end) for arch in archs} if clang else {},
     }
@@ -126,6 +138,8 @@ def _ask(command: list[str], environment: Mapping[str, str], end: float) -> tupl
         outcome = run(command, min(end, time.monotonic() + COMMAND_SECONDS), environment)
     except (OSError, ValueError) as error:
         return "", f"it cannot be started: {error}"
+    if outcome.flooded:
+        return outcome.output, "it printed too much"
     if outcome.status is None:
         return outcome.output, "it did not answer in time"
     return outcome.output, f"it ended with status {outcome.status}" if outcome.status else None
@@ -139,8 +153,9 @@ def toolchain(look: Look) -> Check:
     title = "Toolchain"
     if not look.live:
         return check("toolchain", title, "not looked for: another machine's is not known", status="skipped")
-    if look.software is None:
-        return check("toolchain", title, "looking for it took too long", status="unknown")
+    if not look.software or "toolchain" not in look.software:
+        why = look.why("toolchain" if look.software else "software")
+        return check("toolchain", title, why, status="unknown")
     facts: dict[str, Any] = look.software["toolchain"]
     summary = [" ".join(filter(None, (_NAMES[kit["kind"]], kit["version"], kit["path"]))) for kit in facts["toolkits"]]
     summary += [_words(compiler) for compiler in facts["compilers"]]

@@ -60,7 +60,7 @@ int main(void)
     FIELD(dtk_system_info, driver, 264);
     FIELD(dtk_system_info, version, 328);
 
-    SIZE(dtk_probe, 256);
+    SIZE(dtk_probe, 344);
     FIELD(dtk_probe, pci_cards, 0);
     FIELD(dtk_probe, pci_unbound, 4);
     FIELD(dtk_probe, pci_displays, 8);
@@ -78,6 +78,14 @@ int main(void)
     FIELD(dtk_probe, kfd_nodes, 244);
     FIELD(dtk_probe, kfd_denied, 248);
     FIELD(dtk_probe, numa_nodes, 252);
+    FIELD(dtk_probe, pci_denied, 256);
+    FIELD(dtk_probe, kfd_list_denied, 260);
+    FIELD(dtk_probe, kfd_group, 264);
+    FIELD(dtk_probe, kfd_gid, 296);
+    FIELD(dtk_probe, kfd_mode, 300);
+    FIELD(dtk_probe, dri_group, 304);
+    FIELD(dtk_probe, dri_gid, 336);
+    FIELD(dtk_probe, dri_mode, 340);
 
     SIZE(dtk_pci_card, 52);
     FIELD(dtk_pci_card, bdf, 0);

@@ -317,6 +317,14 @@ typedef struct dtk_probe {
     int32_t kfd_nodes;         /* KFD nodes with compute units that this process may look at */
     int32_t kfd_denied;        /* KFD nodes that it may not: a device cgroup keeps their cards from it */
     int32_t numa_nodes;        /* of the machine; 0 not known */
+    int32_t pci_denied;        /* sys/bus/pci/devices may not be read: what is counted of PCI is not all */
+    int32_t kfd_list_denied;   /* the directory of KFD's nodes may not be read */
+    char kfd_group[32];        /* group that owns dev/kfd, by name or number; "" not known */
+    uint32_t kfd_gid;          /* its number */
+    int32_t kfd_mode;          /* permissions of dev/kfd, as chmod(1) has them; -1 not known */
+    char dri_group[32];        /* the same of a render node; of one that this process may not open, if there is one */
+    uint32_t dri_gid;
+    int32_t dri_mode;
 } dtk_probe;
 
 /* Look around: PCI devices, modules, device nodes, KFD nodes. Reads several small files for each PCI function. */

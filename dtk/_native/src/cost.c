@@ -127,8 +127,13 @@ int dtk_device_costs(dtk_device *device, dtk_cost *ret, size_t size, size_t coun
         hwmon_prepare(device);
     for (int i = SOURCE_NONE + 1; i < SOURCE_KERNEL_COUNT && cost.status != DTK_ASLEEP && cost.status != DTK_GONE;
          i++) {
+        int state;
+
         if (!is_read((enum source)i) || is_stored(&costs, (enum source)i))
             continue;
+        state = device_state(device); /* it may fall asleep meanwhile, and a read would wake it */
+        if (state == DTK_ASLEEP || state == DTK_GONE)
+            break;
         cost = measure(device, (enum source)i);
         if (cost.status == DTK_UNSUPPORTED || cost.status == DTK_ON_CARD)
             continue;

@@ -67,8 +67,8 @@ int dtk_system_info_get(dtk_system *system, dtk_system_info *ret, size_t size)
 
 struct look {
     const struct root *root;
-    const char *directory; /* of KFD's nodes */
     dtk_probe *ret;
+    char directory[ROOT_PATH_MAX]; /* of KFD's nodes */
 };
 
 static bool read_hex(const struct root *root, const char *directory, const char *name, uint64_t *ret)
@@ -203,15 +203,24 @@ static int visit_kfd(void *context, const char *name)
     return 0;
 }
 
+static bool is_denied(int result)
+{
+    return result == -EACCES || result == -EPERM;
+}
+
 static void look_at_kfd(struct look *look)
 {
-    char nodes[ROOT_PATH_MAX];
+    static const char *const places[] = {"sys/class/kfd/kfd/topology/nodes", "sys/class/kcd/kcd/topology/nodes"};
 
-    if (root_resolve(look->root, "sys/class/kfd/kfd/topology/nodes", nodes, sizeof nodes) != 0 &&
-        root_resolve(look->root, "sys/class/kcd/kcd/topology/nodes", nodes, sizeof nodes) != 0)
-        return;
-    look->directory = nodes;
-    root_list(look->root, look->root->fd, nodes, visit_kfd, look);
+    for (int i = 0; i < 2; i++) {
+        int result = root_resolve(look->root, places[i], look->directory, sizeof look->directory);
+
+        if (result == 0)
+            result = root_list(look->root, look->root->fd, look->directory, visit_kfd, look);
+        look->ret->kfd_list_denied |= is_denied(result);
+        if (result == 0)
+            return;
+    }
 }
 
 static int visit_numa(void *context, const char *name)
@@ -223,8 +232,8 @@ static int visit_numa(void *context, const char *name)
     return 0;
 }
 
-/* Which group a device node belongs to, for "join the group render". */
-static void read_group(struct look *look, const char *path)
+/* Which group a device node belongs to, for "join the group render", and whether that may open it. */
+static void read_group(struct look *look, const char *path, char ret[32], uint32_t *gid, int32_t *mode)
 {
     char buffer[1024];
     struct group group, *found = NULL;
@@ -232,24 +241,31 @@ static void read_group(struct look *look, const char *path)
 
     if (fstatat(look->root->fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return;
+    *gid = st.st_gid;
+    *mode = (int32_t)(st.st_mode & 07777);
     if (getgrgid_r(st.st_gid, &group, buffer, sizeof buffer, &found) == 0 && found)
-        snprintf(look->ret->render_group, sizeof look->ret->render_group, "%.31s", group.gr_name);
+        snprintf(ret, 32, "%.31s", group.gr_name);
     else
-        snprintf(look->ret->render_group, sizeof look->ret->render_group, "%u", (unsigned)st.st_gid);
+        snprintf(ret, 32, "%u", (unsigned)st.st_gid);
+    memcpy(look->ret->render_group, ret, sizeof look->ret->render_group);
 }
 
 static int visit_render(void *context, const char *name)
 {
     struct look *look = context;
+    dtk_probe *ret = look->ret;
     char path[48];
     uint32_t number;
+    bool open;
 
     if (parse_number_after(name, "renderD", &number) != 0)
         return 0;
     snprintf(path, sizeof path, "dev/dri/renderD%u", number);
-    look->ret->dev_render++;
-    look->ret->dev_render_access += faccessat(look->root->fd, path, R_OK | W_OK, 0) == 0;
-    read_group(look, path);
+    open = faccessat(look->root->fd, path, R_OK | W_OK, 0) == 0;
+    if (ret->dev_render == 0 || (!open && ret->dev_render == ret->dev_render_access))
+        read_group(look, path, ret->dri_group, &ret->dri_gid, &ret->dri_mode);
+    ret->dev_render++;
+    ret->dev_render_access += open;
     return 0;
 }
 
@@ -264,20 +280,21 @@ static void look_at_nodes(struct look *look)
     ret->dev_kfd = faccessat(fd, "dev/kfd", F_OK, 0) == 0;
     ret->dev_kfd_access = ret->dev_kfd ? faccessat(fd, "dev/kfd", R_OK | W_OK, 0) == 0 : -1;
     if (ret->dev_kfd)
-        read_group(look, "dev/kfd");
+        read_group(look, "dev/kfd", ret->kfd_group, &ret->kfd_gid, &ret->kfd_mode);
     if (ret->dev_render == 0)
         ret->dev_render_access = -1;
 }
 
 int dtk_system_probe(dtk_system *system, dtk_probe *ret, size_t size)
 {
-    dtk_probe probe = {.dev_kfd = -1, .dev_kfd_access = -1, .dev_render = -1, .dev_render_access = -1};
+    dtk_probe probe = {
+        .dev_kfd = -1, .dev_kfd_access = -1, .dev_render = -1, .dev_render_access = -1, .kfd_mode = -1, .dri_mode = -1};
     struct look look;
 
     if (!system || !ret)
         return -DTK_INVALID_ARGUMENT;
     look = (struct look){.root = &system->root, .ret = &probe};
-    root_list(look.root, look.root->fd, "sys/bus/pci/devices", visit_pci, &look);
+    probe.pci_denied = is_denied(root_list(look.root, look.root->fd, "sys/bus/pci/devices", visit_pci, &look));
     probe.drm = is_directory(look.root, "sys/class/drm");
     probe.kfd = is_directory(look.root, "sys/class/kfd") || is_directory(look.root, "sys/class/kcd");
     look_at_modules(&look);
