@@ -1,9 +1,9 @@
 /* Finding the processes that use cards: what the parts of a tracker share. See dtk_tracker_scan() in dtk.h.
  *
- *     kfd_scan      rows of what KFD tells            \  keyed by process and device
- *     fdinfo_scan   clients: open files of cards      /
- *     process.c     clients into rows, rows into processes
- *     describe      who a process is
+ *     kfd_scan         rows of what KFD tells            \  keyed by process and device
+ *     fdinfo_scan      clients: open files of cards      /
+ *     find_processes   clients into rows, rows into processes
+ *     describe         who a process is
  */
 #ifndef DTK_PROCESS_H
 #define DTK_PROCESS_H
@@ -121,6 +121,14 @@ uint8_t kfd_scan(struct dtk_tracker *tracker);
 
 /* process_fdinfo.c: clients of the processes that proc lists. Returns the status of the place. */
 uint8_t fdinfo_scan(struct dtk_tracker *tracker, bool full);
+
+/* process_rows.c */
+
+/* From the clients and KFD's rows of this scan to the rows and processes that it found. */
+void find_processes(struct dtk_tracker *tracker);
+
+/* By card and number, as the next scan looks for them. */
+void sort_clients(struct dtk_tracker *tracker);
 
 /* process_rsmi.c: the utilization of the rows, from the vendor's library. */
 void rsmi_scan(struct dtk_tracker *tracker);
