@@ -109,7 +109,9 @@ def library_warnings(library: VendorLibrary | None, backend: str, late: bool) ->
         return []
     if library.status == ABORTED:
         return [("library_aborted", f"{name} ended the process that asked it; its readings are left out")]
-    if library.status == "library" or (library.status == "not_found" and backend == "rsmi"):
+    # That there is none is worth a word only to who asked for it.
+    asked = backend == "rsmi" or (library.message or "").startswith("DTK_SMI_ROCM_SMI_LIB: ")
+    if library.status == "library" or (library.status == "not_found" and asked):
         return [("library_failed", f"{name}: {library.message}")]
     if library.status == "stale" or late:
         return [("library_stale", f"{name}: no answer by the deadline")]

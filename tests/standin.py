@@ -220,4 +220,4 @@ def for_machine(directory: Path, generation: str, root: Path, *lines: str, witho
 
 def smi(root: Path, standin: Standin, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run dtk-smi where `root`/sys is /sys and the vendors' library is the stand-in."""
-    return rig.run(root, [SMI, *arguments], environment(**standin.env, **variables))
+    return rig.run(root, [SMI, *arguments], environment(**{**standin.env, **variables}))

@@ -229,7 +229,9 @@ def test_auto_asks_no_library_of_amd_about_hygon_cards(
     """It reads the same files, and AMD's older ones end the process over a card they do not know."""
     library = make(generation, "abort rsmi_init *")
     found = look(library, DTK_SMI_BACKEND="auto")
-    assert (found["exit"], found["warnings"]) == (0, [])
+    assert found["exit"] == 0
+    (warning,) = found["warnings"]  # it was asked for by name
+    assert "tells nothing of Hygon cards" in warning["text"]
     assert found["devices"][0]["reasons"]["utilization_cu"] == "unsupported"
     assert not library.calls("rsmi_init")
 
@@ -350,6 +352,20 @@ def test_init_that_fails_explains_itself(make: Callable[..., Standin], look: Loo
     assert (found["exit"], found["devices"][0]["state"]) == (0, "ok")
     assert found["devices"][0]["reasons"]["utilization_cu"] == "failed"
     assert [warning["code"] for warning in found["warnings"]] == ["library_failed"]
+
+
+def test_a_name_that_leads_nowhere_is_said(
+    make: Callable[..., Standin], look: Look, machine: Callable[[str], Path]
+) -> None:
+    library = make("HYGON63")
+    found = look(library, DTK_SMI_BACKEND="auto", DTK_SMI_ROCM_SMI_LIB="/nowhere/librocm_smi64.so")
+    assert (found["exit"], found["devices"][0]["state"]) == (0, "ok")
+    (warning,) = found["warnings"]
+    assert "/nowhere/librocm_smi64.so: there is no such file" in warning["text"]
+    done = standin.smi(
+        machine("k100_ai-2s"), library, "show", "-d", "0", DTK_SMI_ROCM_SMI_LIB="/nowhere/librocm_smi64.so"
+    )
+    assert (done.returncode, done.stderr) == (0, f"dtk-smi: warning: {warning['text']}\n")
 
 
 @pytest.mark.parametrize("behaviour", ["abort", "throw", "exit"])

@@ -57,10 +57,7 @@ def each(args: argparse.Namespace, show: Show, *, says_simulated: bool = False, 
         if not says_simulated and not turn:
             mention(snapshot)
         write(show(snapshot, turn))
-        for _, text in snapshot.warnings:
-            if text not in told:
-                complain(f"warning: {text}")
-                told.add(text)
+        warn(snapshot, told)
         if not snapshot.devices:
             break
     return code
@@ -85,6 +82,14 @@ def _looks(args: argparse.Namespace, tiers: Tiers) -> Iterator[tuple[int | None,
             yield turn, snapshot
             if turn + 1 == args.count:
                 return
+
+
+def warn(snapshot: dtk.Snapshot, told: set[str]) -> None:
+    """Tell stderr the warnings of a look that are not in `told` by now."""
+    for _, text in snapshot.warnings:
+        if text not in told:
+            complain(f"warning: {text}")
+            told.add(text)
 
 
 def verdict(snapshot: dtk.Snapshot, notes: list[tuple[str, str]] | None = None, told: set[str] | None = None) -> Exit:

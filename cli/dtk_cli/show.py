@@ -11,7 +11,7 @@ from dtk_cli import names, processes
 from dtk_cli.cells import GIB, WORDS
 from dtk_cli.exit import Exit
 from dtk_cli.grid import Cell, Column, render
-from dtk_cli.look import group, mention, take, verdict
+from dtk_cli.look import group, mention, take, verdict, warn
 from dtk_cli.options import KEY_HELP, Parser, add_machine, keys
 from dtk_cli.output import page, write
 from dtk_cli.text import BOLD, DIM, MIN_COLUMNS, Screen
@@ -38,7 +38,10 @@ def run(args: argparse.Namespace) -> Exit:
         lines += processes.short_lines(snapshot, screen, MIN_COLUMNS)
     write(page(lines, screen, None))
     mention(snapshot)
-    return verdict(snapshot)
+    told: set[str] = set()
+    code = verdict(snapshot, told=told)
+    warn(snapshot, told)
+    return code
 
 
 def _readings(snapshot: dtk.Snapshot) -> Iterator[dtk.Reading]:

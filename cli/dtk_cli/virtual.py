@@ -12,10 +12,10 @@ import dtk
 from dtk_cli.cells import GIB, WORDS, gib
 from dtk_cli.exit import Exit
 from dtk_cli.grid import Cell, Column, render
-from dtk_cli.look import mention, take, verdict
+from dtk_cli.look import mention, take, verdict, warn
 from dtk_cli.options import KEY_HELP, Parser, add_machine
 from dtk_cli.output import page, write
-from dtk_cli.text import DIM, Screen, complain
+from dtk_cli.text import DIM, Screen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> Exit:
         screen = Screen(sys.stdout)
         write(page(list(_lines(snapshot, table, screen)), screen, None))
     mention(snapshot)
-    for _, text in snapshot.warnings:
-        complain(f"warning: {text}")
-    code = verdict(snapshot)
+    told: set[str] = set()
+    code = verdict(snapshot, told=told)
+    warn(snapshot, told)
     return code or CODES.get(table.sources["library"], Exit.OK)
 
 
