@@ -149,7 +149,7 @@ static int visit_file(void *context, const char *name)
 }
 
 /* What a container was given lies in docker/. What both have is told by the first. */
-static void read_files(struct dtk_virtuals *virtuals, const struct root *root)
+static void read_configuration(struct dtk_virtuals *virtuals, const struct root *root)
 {
     static const char *const directories[] = {"etc/vdev", "etc/vdev/docker"};
     dtk_virtual_scan *scan = &virtuals->scan;
@@ -214,7 +214,7 @@ int dtk_virtuals_read(dtk_system *system, uint32_t places, const char *library, 
     virtuals->scan.counted = virtuals->scan.most = virtuals->scan.node = -1;
     virtuals->scan.files = virtuals->scan.library = DTK_UNSUPPORTED;
     if (places & DTK_VIRTUAL_FILES)
-        read_files(virtuals, &system->root);
+        read_configuration(virtuals, &system->root);
     if (places & DTK_VIRTUAL_LIBRARY && system->root.live && (library || has_hygon_card(virtuals)))
         vdev_ask_library(virtuals, library);
     qsort(virtuals->devices, (size_t)virtuals->scan.devices, sizeof *virtuals->devices, by_number);
