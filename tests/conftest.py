@@ -6,9 +6,10 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import standin
 from machines import CORPUS, MACHINES, SEED, materialise, needs_fuse
 
 if TYPE_CHECKING:
@@ -92,3 +93,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{name}: if the change is meant, run pytest --update-golden"
 
     return check
+
+
+@pytest.fixture
+def stand_in(machine: Callable[[str], Path], tmp_path: Path) -> Callable[..., standin.Standin]:
+    """A stand-in that lists the cards of the machine of eight K100_AI."""
+
+    def build(generation: str, *lines: str, **options: Any) -> standin.Standin:
+        return standin.for_machine(tmp_path, generation, machine("k100_ai-2s"), *lines, **options)
+
+    return build

@@ -5,10 +5,8 @@ tests/test_witness.py asks the real one.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,16 +38,6 @@ def look(machine: Callable[[str], Path], tmp_path: Path) -> Look:
         return {**found, "exit": done.returncode, "stderr": done.stderr, "seconds": time.monotonic() - began}
 
     return take
-
-
-@pytest.fixture
-def make(machine: Callable[[str], Path], tmp_path: Path) -> Callable[..., Standin]:
-    """A stand-in that lists the cards of the machine of eight K100_AI."""
-
-    def build(generation: str, *lines: str, **options: Any) -> Standin:
-        return standin.for_machine(tmp_path, generation, machine("k100_ai-2s"), *lines, **options)
-
-    return build
 
 
 def fast_and_static(generation: str, device: int) -> dict[str, float | None]:
@@ -84,8 +72,8 @@ def fast_and_static(generation: str, device: int) -> dict[str, float | None]:
 
 
 @pytest.mark.parametrize("generation", standin.GENERATIONS)
-def test_every_reading_of_a_generation(make: Callable[..., Standin], look: Look, generation: str) -> None:
-    library = make(generation)
+def test_every_reading_of_a_generation(stand_in: Callable[..., Standin], look: Look, generation: str) -> None:
+    library = stand_in(generation)
     found = look(library)
     assert (found["exit"], found["backend"], found["warnings"]) == (0, "rsmi", [])
     assert found["library"] | {"version": None} == {
@@ -110,7 +98,7 @@ def test_every_reading_of_a_generation(make: Callable[..., Standin], look: Look,
 
 @pytest.mark.parametrize("generation", standin.GENERATIONS)
 def test_the_slow_tier_of_a_generation(
-    make: Callable[..., Standin], machine: Callable[[str], Path], generation: str
+    stand_in: Callable[..., Standin], machine: Callable[[str], Path], generation: str
 ) -> None:
     names = (
         "ecc_correctable ecc_uncorrectable ecc_deferred retired_pages pending_pages utilization_gpu_window "
@@ -118,7 +106,7 @@ def test_the_slow_tier_of_a_generation(
         "link_receive_bandwidth link_send_bandwidth"
     ).split()
     query = ["query", ",".join(names), "--format", "json"]
-    done = standin.smi(machine("k100_ai-2s"), make(generation), *query, DTK_SMI_BACKEND="rsmi")
+    done = standin.smi(machine("k100_ai-2s"), stand_in(generation), *query, DTK_SMI_BACKEND="rsmi")
     assert done.returncode == 0, done.stderr
     hygon = generation == "HYGON63"
     for device, row in enumerate(json.loads(done.stdout)):
@@ -144,16 +132,18 @@ def test_the_slow_tier_of_a_generation(
         assert row == {name: None if value is None else pytest.approx(value) for name, value in wanted.items()}
 
 
-def test_windows_are_asked_only_when_they_are_wanted(make: Callable[..., Standin], look: Look) -> None:
-    library = make("HYGON63")
+def test_windows_are_asked_only_when_they_are_wanted(stand_in: Callable[..., Standin], look: Look) -> None:
+    library = stand_in("HYGON63")
     look(library)
     assert not library.calls("rsmi_dev_hcu_util_get")
     assert not library.calls("rsmi_dev_df_bandwidth_get")
 
 
-def test_windows_of_all_cards_fit_the_deadline(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+def test_windows_of_all_cards_fit_the_deadline(
+    stand_in: Callable[..., Standin], machine: Callable[[str], Path]
+) -> None:
     """Eight cards, three windows of 0.1 s each: one after another they would take 2.4 s."""
-    library = make("HYGON63")
+    library = stand_in("HYGON63")
     query = "utilization_gpu_window,utilization_cu_window,utilization_wave_window"
     done = standin.smi(machine("k100_ai-2s"), library, "query", query, "--format", "csv", "--noheader")
     assert done.returncode == 0, done.stderr
@@ -161,14 +151,14 @@ def test_windows_of_all_cards_fit_the_deadline(make: Callable[..., Standin], mac
     assert {call.argument for call in library.calls("rsmi_dev_hcu_util_get")} == {100}
 
 
-def test_a_deep_sleep_level_is_counted_like_the_library_does(make: Callable[..., Standin], look: Look) -> None:
-    found = look(make("AMD7", "value deep_sleep * 1"))
+def test_a_deep_sleep_level_is_counted_like_the_library_does(stand_in: Callable[..., Standin], look: Look) -> None:
+    found = look(stand_in("AMD7", "value deep_sleep * 1"))
     assert found["devices"][3]["metrics"]["clock_gfx"] == expected(3, "clock_gfx")
 
 
 @pytest.mark.parametrize("generation", ["AMD5", "AMD7"])
-def test_more_levels_than_there_is_room_for(make: Callable[..., Standin], look: Look, generation: str) -> None:
-    found = look(make(generation, "value level * 4294967295"))
+def test_more_levels_than_there_is_room_for(stand_in: Callable[..., Standin], look: Look, generation: str) -> None:
+    found = look(stand_in(generation, "value level * 4294967295"))
     device = found["devices"][0]
     assert device["metrics"]["clock_gfx"] is None
     assert device["reasons"]["clock_gfx"] == "unsupported"
@@ -191,8 +181,8 @@ def test_cards_are_matched_by_address_not_by_number(machine: Callable[[str], Pat
 # ---- auto: the files first ----
 
 
-def test_auto_asks_the_library_for_what_a_hygon_card_lacks(make: Callable[..., Standin], look: Look) -> None:
-    library = make("HYGON63")
+def test_auto_asks_the_library_for_what_a_hygon_card_lacks(stand_in: Callable[..., Standin], look: Look) -> None:
+    library = stand_in("HYGON63")
     found = look(library, DTK_SMI_BACKEND="auto")
     assert (found["exit"], found["library"]["abi"]) == (0, "hygon-6.3")
     for device in found["devices"]:
@@ -207,9 +197,9 @@ def test_auto_asks_the_library_for_what_a_hygon_card_lacks(make: Callable[..., S
     "arguments", [(), ("-L",), ("query", "power_draw,memory_used,temperature.gpu"), ("ps",), ("map",)], ids=" ".join
 )
 def test_auto_does_not_load_it_for_what_the_files_have(
-    make: Callable[..., Standin], machine: Callable[[str], Path], arguments: tuple[str, ...]
+    stand_in: Callable[..., Standin], machine: Callable[[str], Path], arguments: tuple[str, ...]
 ) -> None:
-    library = make("HYGON63")
+    library = stand_in("HYGON63")
     done = standin.smi(machine("k100_ai-2s"), library, *arguments)
     assert done.returncode == 0
     assert not library.calls()
@@ -224,10 +214,10 @@ def test_auto_leaves_amd_cards_to_the_files(machine: Callable[[str], Path], tmp_
 
 @pytest.mark.parametrize("generation", ["AMD5", "AMD6", "AMD7"])
 def test_auto_asks_no_library_of_amd_about_hygon_cards(
-    make: Callable[..., Standin], look: Look, generation: str
+    stand_in: Callable[..., Standin], look: Look, generation: str
 ) -> None:
     """It reads the same files, and AMD's older ones end the process over a card they do not know."""
-    library = make(generation, "abort rsmi_init *")
+    library = stand_in(generation, "abort rsmi_init *")
     found = look(library, DTK_SMI_BACKEND="auto")
     assert found["exit"] == 0
     (warning,) = found["warnings"]  # it was asked for by name
@@ -272,7 +262,7 @@ def test_a_backend_that_is_none(machine: Callable[[str], Path]) -> None:
 # ---- processes ----
 
 
-def test_how_busy_a_process_keeps_a_card(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+def test_how_busy_a_process_keeps_a_card(stand_in: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
     root = machine("k100_ai-2s")
     with dtk.System(root) as system:
         used = [(process, use) for process in system.processes().processes for use in process.devices]
@@ -280,7 +270,7 @@ def test_how_busy_a_process_keeps_a_card(make: Callable[..., Standin], machine: 
         f"process {process.host_pid} {use.device} 1 1 {10 * (number % 9) + 2}"
         for number, (process, use) in enumerate(used)
     ]
-    library = make("HYGON63", *lines)
+    library = stand_in("HYGON63", *lines)
     found = json.loads(standin.smi(root, library, "ps", "--use", "--json").stdout)
     uses = {
         (process["host_pid"], use["index"]): use["utilization"]
@@ -314,26 +304,26 @@ def test_how_busy_a_process_keeps_a_card(make: Callable[..., Standin], machine: 
     ],
 )
 def test_statuses_of_calls(
-    make: Callable[..., Standin], look: Look, status: int, reason: str, detail: str | None
+    stand_in: Callable[..., Standin], look: Look, status: int, reason: str, detail: str | None
 ) -> None:
-    found = look(make("HYGON63", f"status rsmi_dev_power_cap_get 2 {status}"), "-d", "2,3")
+    found = look(stand_in("HYGON63", f"status rsmi_dev_power_cap_get 2 {status}"), "-d", "2,3")
     broken, well = found["devices"]
     assert (broken["metrics"]["power_limit"], broken["reasons"]["power_limit"]) == (None, reason)
     assert broken["details"].get("power_limit") == detail
     assert well["metrics"]["power_limit"] == expected(3, "power_limit")
 
 
-def test_a_sum_of_errors_is_whole_or_none(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
+def test_a_sum_of_errors_is_whole_or_none(stand_in: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
     """A block of memory that is not supported would make the sum too low; one that no card need have does not."""
     root, query = machine("k100_ai-2s"), ["query", "ecc_correctable", "--format", "json"]
-    library = make("HYGON63", "value ecc_enabled * 15", "status rsmi_dev_ecc_count_get 1 2")
+    library = stand_in("HYGON63", "value ecc_enabled * 15", "status rsmi_dev_ecc_count_get 1 2")
     rows = json.loads(standin.smi(root, library, *query, DTK_SMI_BACKEND="rsmi").stdout)
     assert [row["ecc_correctable"] for row in rows[:3]] == [errors(0, "correctable"), None, errors(2, "correctable")]
 
 
-def test_a_missing_function_makes_its_readings_unsupported(make: Callable[..., Standin], look: Look) -> None:
+def test_a_missing_function_makes_its_readings_unsupported(stand_in: Callable[..., Standin], look: Look) -> None:
     without = ("rsmi_dev_power_get", "rsmi_dev_cu_usage_get", "rsmi_dev_temp_metric_get", "rsmi_shut_down")
-    found = look(make("HYGON63", without=without))
+    found = look(stand_in("HYGON63", without=without))
     device = found["devices"][1]
     assert device["metrics"]["power_draw"] == expected(1, "power_average")
     for name in ("utilization_cu", "temperature_edge", "temperature_core"):
@@ -341,8 +331,8 @@ def test_a_missing_function_makes_its_readings_unsupported(make: Callable[..., S
     assert device["metrics"]["fan_rpm"] == expected(1, "fan_rpm")
 
 
-def test_init_that_fails_explains_itself(make: Callable[..., Standin], look: Look) -> None:
-    library = make("HYGON63", "status rsmi_init * 8")
+def test_init_that_fails_explains_itself(stand_in: Callable[..., Standin], look: Look) -> None:
+    library = stand_in("HYGON63", "status rsmi_init * 8")
     found = look(library)
     assert (found["exit"], found["library"]["status"]) == (12, "library")
     assert "/dev/shm/rocm_smi*" in found["stderr"]
@@ -355,9 +345,9 @@ def test_init_that_fails_explains_itself(make: Callable[..., Standin], look: Loo
 
 
 def test_a_name_that_leads_nowhere_is_said(
-    make: Callable[..., Standin], look: Look, machine: Callable[[str], Path]
+    stand_in: Callable[..., Standin], look: Look, machine: Callable[[str], Path]
 ) -> None:
-    library = make("HYGON63")
+    library = stand_in("HYGON63")
     found = look(library, DTK_SMI_BACKEND="auto", DTK_SMI_ROCM_SMI_LIB="/nowhere/librocm_smi64.so")
     assert (found["exit"], found["devices"][0]["state"]) == (0, "ok")
     (warning,) = found["warnings"]
@@ -370,8 +360,10 @@ def test_a_name_that_leads_nowhere_is_said(
 
 @pytest.mark.parametrize("behaviour", ["abort", "throw", "exit"])
 @pytest.mark.parametrize("call", ["rsmi_init", "rsmi_dev_fan_rpms_get"])
-def test_a_library_that_ends_the_process(make: Callable[..., Standin], look: Look, behaviour: str, call: str) -> None:
-    library = make("HYGON63", f"{behaviour} {call} *{' 7' if behaviour == 'exit' else ''}")
+def test_a_library_that_ends_the_process(
+    stand_in: Callable[..., Standin], look: Look, behaviour: str, call: str
+) -> None:
+    library = stand_in("HYGON63", f"{behaviour} {call} *{' 7' if behaviour == 'exit' else ''}")
     found = look(library)
     assert (found["exit"], found["library"]["status"]) == (12, "aborted")
     assert [warning["code"] for warning in found["warnings"]] == ["library_aborted"]
@@ -382,8 +374,8 @@ def test_a_library_that_ends_the_process(make: Callable[..., Standin], look: Loo
     assert len(library.calls("rsmi_init")) == 1, "it was tried again"
 
 
-def test_auto_goes_on_without_a_library_that_ended(make: Callable[..., Standin], look: Look) -> None:
-    found = look(make("HYGON63", "abort rsmi_dev_cu_usage_get 0"), DTK_SMI_BACKEND="auto")
+def test_auto_goes_on_without_a_library_that_ended(stand_in: Callable[..., Standin], look: Look) -> None:
+    found = look(stand_in("HYGON63", "abort rsmi_dev_cu_usage_get 0"), DTK_SMI_BACKEND="auto")
     assert (found["exit"], found["library"]["status"]) == (0, "aborted")
     for device in found["devices"]:
         assert device["state"] == "ok"
@@ -393,8 +385,10 @@ def test_auto_goes_on_without_a_library_that_ended(make: Callable[..., Standin],
     assert found["devices"][0]["reasons"]["utilization_cu"] == "failed"
 
 
-def test_a_library_that_ends_costs_no_processes(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
-    library = make("HYGON63", "abort rsmi_dev_proc_usage_get *")
+def test_a_library_that_ends_costs_no_processes(
+    stand_in: Callable[..., Standin], machine: Callable[[str], Path]
+) -> None:
+    library = stand_in("HYGON63", "abort rsmi_dev_proc_usage_get *")
     done = standin.smi(machine("k100_ai-2s"), library, "ps", "--use")
     assert done.returncode == 0
     assert "ended the process that asked it" in done.stderr
@@ -402,8 +396,10 @@ def test_a_library_that_ends_costs_no_processes(make: Callable[..., Standin], ma
     assert len(done.stdout.splitlines()) > 4
 
 
-def test_a_library_that_hangs_costs_no_processes(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
-    library = make("HYGON63", "hang rsmi_dev_proc_usage_get *")
+def test_a_library_that_hangs_costs_no_processes(
+    stand_in: Callable[..., Standin], machine: Callable[[str], Path]
+) -> None:
+    library = stand_in("HYGON63", "hang rsmi_dev_proc_usage_get *")
     done = standin.smi(machine("k100_ai-2s"), library, "ps", "--use", "--json")
     assert json.loads(done.stdout)["processes"]
 
@@ -416,8 +412,8 @@ def test_a_file_that_hangs_the_linker(machine: Callable[[str], Path], tmp_path: 
 
 
 @pytest.mark.parametrize("backend", ["rsmi", "auto"])
-def test_init_that_hangs(make: Callable[..., Standin], look: Look, backend: str) -> None:
-    found = look(make("HYGON63", "hang rsmi_init *"), DTK_SMI_BACKEND=backend)
+def test_init_that_hangs(stand_in: Callable[..., Standin], look: Look, backend: str) -> None:
+    found = look(stand_in("HYGON63", "hang rsmi_init *"), DTK_SMI_BACKEND=backend)
     assert found["seconds"] < 2.5
     assert (found["exit"], found["library"]["status"]) == (11, "stale")
     for device in found["devices"]:
@@ -428,8 +424,8 @@ def test_init_that_hangs(make: Callable[..., Standin], look: Look, backend: str)
 
 
 @pytest.mark.parametrize("backend", ["rsmi", "auto"])
-def test_a_call_that_hangs_costs_its_card_only(make: Callable[..., Standin], look: Look, backend: str) -> None:
-    found = look(make("HYGON63", "hang rsmi_dev_cu_usage_get 3"), DTK_SMI_BACKEND=backend)
+def test_a_call_that_hangs_costs_its_card_only(stand_in: Callable[..., Standin], look: Look, backend: str) -> None:
+    found = look(stand_in("HYGON63", "hang rsmi_dev_cu_usage_get 3"), DTK_SMI_BACKEND=backend)
     assert found["seconds"] < 2.5
     assert found["exit"] == 11
     for device in found["devices"]:
@@ -440,9 +436,9 @@ def test_a_call_that_hangs_costs_its_card_only(make: Callable[..., Standin], loo
     assert found["devices"][3]["state"] == ("stale" if backend == "rsmi" else "ok")
 
 
-def test_what_it_prints_reaches_nobody_but_the_log(make: Callable[..., Standin], look: Look) -> None:
+def test_what_it_prints_reaches_nobody_but_the_log(stand_in: Callable[..., Standin], look: Look) -> None:
     lines = ("print rsmi_init * WARN: something is deprecated", "flood rsmi_dev_fan_rpms_get 1")
-    found = look(make("HYGON63", *lines))
+    found = look(stand_in("HYGON63", *lines))
     assert found["exit"] == 0
     assert "deprecated" not in found["stderr"]
     assert found["library"]["log"].startswith("WARN: something is deprecated")
@@ -450,8 +446,8 @@ def test_what_it_prints_reaches_nobody_but_the_log(make: Callable[..., Standin],
     assert found["devices"][1]["metrics"]["fan_rpm"] == expected(1, "fan_rpm")
 
 
-def test_a_number_that_cannot_be_true(make: Callable[..., Standin], look: Look) -> None:
-    found = look(make("HYGON63", "value temperature_edge 0 2112000", "value utilization_gpu 0 4294967295"))
+def test_a_number_that_cannot_be_true(stand_in: Callable[..., Standin], look: Look) -> None:
+    found = look(stand_in("HYGON63", "value temperature_edge 0 2112000", "value utilization_gpu 0 4294967295"))
     device = found["devices"][0]
     assert (device["reasons"]["temperature_edge"], device["reasons"]["utilization_gpu"]) == ("failed", "unsupported")
 
@@ -471,198 +467,12 @@ def test_a_number_that_cannot_be_true(make: Callable[..., Standin], look: Look) 
     ],
 )
 def test_no_number_is_made_of_none(
-    make: Callable[..., Standin], machine: Callable[[str], Path], lines: list[str], metric: str, reason: str
+    stand_in: Callable[..., Standin], machine: Callable[[str], Path], lines: list[str], metric: str, reason: str
 ) -> None:
     command = ["query", metric, "--format", "csv", "--noheader", "-d", "0,1"]
-    text = standin.smi(machine("k100_ai-2s"), make("HYGON63", *lines), *command, DTK_SMI_BACKEND="rsmi")
+    text = standin.smi(machine("k100_ai-2s"), stand_in("HYGON63", *lines), *command, DTK_SMI_BACKEND="rsmi")
     first, second = text.stdout.split("\n")[:2]
     assert (first, text.returncode) == ('""', 0)
     assert float(second) > 0
-    table = standin.smi(machine("k100_ai-2s"), make("HYGON63", *lines), "query", metric, DTK_SMI_BACKEND="rsmi")
+    table = standin.smi(machine("k100_ai-2s"), stand_in("HYGON63", *lines), "query", metric, DTK_SMI_BACKEND="rsmi")
     assert table.stdout.splitlines()[2].strip() == ("err" if reason == "failed" else "-")
-
-
-# ---- which library ----
-
-
-def run(root: Path, *arguments: str, **variables: str) -> dict[str, Any]:
-    done = rig.run(root, [SMI, "--json", *arguments], environment(DTK_SMI_BACKEND="rsmi", **variables))
-    return {**json.loads(done.stdout), "exit": done.returncode, "stderr": done.stderr}
-
-
-def test_an_override_that_names_nothing_is_told_of(
-    make: Callable[..., Standin], machine: Callable[[str], Path], tmp_path: Path
-) -> None:
-    library = make("HYGON63")
-    (tmp_path / "empty").mkdir()
-    for override in (tmp_path / "none.so", tmp_path / "empty", tmp_path / "standin.control"):
-        variables = library.env | {"DTK_SMI_ROCM_SMI_LIB": str(override)}
-        found = run(machine("k100_ai-2s"), ROCM_SMI_LIB_PATH=str(library.library.parent), **variables)
-        assert (found["exit"], found["library"]["path"]) == (0, str(library.library))
-        assert found["library"]["origin"] == "ROCM_SMI_LIB_PATH"
-        (warning,) = found["warnings"]
-        assert warning["code"] == "library_other"
-        assert f"DTK_SMI_ROCM_SMI_LIB: {override}" in warning["text"]
-
-
-@pytest.mark.parametrize(
-    ("variable", "below"),
-    [("ROCM_SMI_LIB_PATH", ""), ("HYHAL_PATH", "lib"), ("DTKROOT", ".hyhal/lib"), ("ROCM_PATH", "lib64")],
-)
-def test_variables_of_the_vendors(
-    make: Callable[..., Standin], machine: Callable[[str], Path], tmp_path: Path, variable: str, below: str
-) -> None:
-    library = make("HYGON63")
-    directory = tmp_path / "vendor" / below
-    directory.mkdir(parents=True)
-    (directory / "librocm_smi64.so.2.8").symlink_to(library.library)
-    found = run(machine("k100_ai-2s"), DTK_STANDIN=str(library.control), **{variable: str(tmp_path / "vendor")})
-    assert (found["exit"], found["library"]["path"]) == (0, str(library.library))
-    assert found["library"]["origin"] == variable
-
-
-def test_places_come_in_the_documented_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for directory in ("a", "b/lib", "c/.hyhal/lib", "d/lib"):
-        (tmp_path / directory).mkdir(parents=True)
-        (tmp_path / directory / "librocm_smi64.so").touch()
-    for version in ("1.0", "10.0", "9.0"):
-        (tmp_path / "d/lib64").mkdir(exist_ok=True)
-        (tmp_path / "d/lib64" / f"librocm_smi64.so.{version}").touch()
-    (tmp_path / "d/lib64/librocm_smi64.so.bak").touch()
-    monkeypatch.setenv("DTK_SMI_ROCM_SMI_LIB", str(tmp_path / "gone"))
-    for variable, directory in (("ROCM_SMI_LIB_PATH", "a"), ("HYHAL_PATH", "b"), ("DTKROOT", "c"), ("ROCM_PATH", "d")):
-        monkeypatch.setenv(variable, str(tmp_path / directory))
-    ours = [(file.path, file.origin, file.found) for file in dtk.library_files() if file.path.startswith(str(tmp_path))]
-    assert ours == [
-        (f"{tmp_path}/gone", "DTK_SMI_ROCM_SMI_LIB", False),
-        (f"{tmp_path}/a/librocm_smi64.so", "ROCM_SMI_LIB_PATH", True),
-        (f"{tmp_path}/b/lib/librocm_smi64.so", "HYHAL_PATH", True),
-        (f"{tmp_path}/c/.hyhal/lib/librocm_smi64.so", "DTKROOT", True),
-        (f"{tmp_path}/d/lib/librocm_smi64.so", "ROCM_PATH", True),
-        (f"{tmp_path}/d/lib64/librocm_smi64.so.10.0", "ROCM_PATH", True),
-        (f"{tmp_path}/d/lib64/librocm_smi64.so.9.0", "ROCM_PATH", True),
-        (f"{tmp_path}/d/lib64/librocm_smi64.so.1.0", "ROCM_PATH", True),
-    ]
-    assert dtk.library_files()[-1].found is None
-
-
-# ---- Python and C ----
-
-MONITOR = """
-import json, sys, time, dtk
-seconds, interval, deadline = map(float, sys.argv[1:])
-with dtk.Monitor(interval=interval, deadline=deadline, slow=True, slow_interval=1.0) as monitor:
-    end = time.monotonic() + seconds
-    for snapshot in monitor:
-        sample = snapshot.devices[0].sample
-        print(json.dumps({
-            "library": snapshot.library and snapshot.library.status, "cu": sample.utilization_cu,
-            "reason": sample.reason("utilization_cu"), "power": sample.power_draw, "state": sample.state,
-            "window": sample.utilization_gpu_window, "age": sample.age("utilization_gpu_window"),
-            "monotonic": sample.monotonic}), flush=True)
-        if time.monotonic() > end:
-            break
-"""
-
-
-def monitored(
-    root: Path, library: Standin, seconds: float, interval: float = 0.2, deadline: float = 0.5
-) -> list[dict[str, Any]]:
-    numbers = [str(number) for number in (seconds, interval, deadline)]
-    done = rig.run(root, [sys.executable, "-c", MONITOR, *numbers], environment(**library.env))
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def test_a_monitor_reads_both(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
-    looks = monitored(machine("k100_ai-2s"), make("HYGON63"), 3)
-    assert {look["cu"] for look in looks} == {expected(0, "cu_usage")}
-    windows = [look for look in looks if look["window"] is not None]
-    assert {look["window"] for look in windows} == {expected(0, "hcu_util")}
-    assert max(look["age"] for look in windows) > 0.5
-    times = [look["monotonic"] for look in looks]
-    assert times == sorted(times)
-
-
-def test_a_monitor_goes_on_when_the_library_ends_its_reader(
-    make: Callable[..., Standin], machine: Callable[[str], Path]
-) -> None:
-    looks = monitored(machine("k100_ai-2s"), make("HYGON63", "abort rsmi_dev_cu_usage_get 5"), 2)
-    assert looks[-1]["library"] == "aborted"
-    assert looks[-1]["reason"] == "failed"
-    assert all(look["power"] is not None and look["state"] == "ok" for look in looks)
-
-
-def test_a_monitor_goes_on_while_the_library_hangs(
-    make: Callable[..., Standin], machine: Callable[[str], Path]
-) -> None:
-    looks = monitored(machine("k100_ai-2s"), make("HYGON63", "hang rsmi_dev_cu_usage_get 0"), 3)
-    assert all(look["power"] is not None and look["state"] == "ok" for look in looks)
-    assert looks[-1]["reason"] == "stale"
-    gaps = [later["monotonic"] - look["monotonic"] for look, later in itertools.pairwise(looks[2:])]
-    assert max(gaps) < 1.0, "a library that hangs holds up the files"
-
-
-@pytest.mark.parametrize(("interval", "deadline"), [(0.2, 0.5), (1.0, 1.0)])
-def test_a_monitor_does_not_wait_for_a_slow_library(
-    make: Callable[..., Standin], machine: Callable[[str], Path], interval: float, deadline: float
-) -> None:
-    """Eight cards, one call at a time: 1.6 s a round, and the files at every tick all the same."""
-    looks = monitored(
-        machine("k100_ai-2s"), make("HYGON63", "sleep rsmi_dev_cu_usage_get * 200"), 5 * deadline, interval, deadline
-    )
-    gaps = [later["monotonic"] - look["monotonic"] for look, later in itertools.pairwise(looks[1:])]
-    assert max(gaps) < interval + 0.8
-    assert all(look["power"] is not None and look["state"] == "ok" for look in looks)
-    assert any(look["cu"] == expected(0, "cu_usage") for look in looks)
-
-
-FORK = """
-import os, threading, time, dtk
-system = dtk.System(backend="rsmi")
-devices = system.devices()
-def read(device):
-    while True:
-        device.sample(static=False)
-for device in devices:
-    threading.Thread(target=read, args=(device,), daemon=True).start()
-time.sleep(0.5)
-for _ in range(5):
-    pid = os.fork()
-    if pid == 0:
-        sample = devices[0].sample(static=False)
-        os._exit(0 if sample.reason("fan_rpm") == "failed" else 3)
-    end = time.monotonic() + 10
-    while (done := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
-        time.sleep(0.01)
-    if done[0] == 0:
-        os.kill(pid, 9)
-        print("the child hangs", flush=True)
-        os._exit(1)
-    if done[1]:
-        os._exit(os.waitstatus_to_exitcode(done[1]))
-os._exit(0)
-"""
-
-
-def test_a_forked_child_has_no_library(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
-    """What other threads of its parent were in stays locked there."""
-    library = make("HYGON63", "sleep rsmi_dev_fan_rpms_get * 20")
-    done = rig.run(machine("k100_ai-2s"), [sys.executable, "-c", FORK], environment(**library.env))
-    assert (done.stdout, done.returncode) == ("", 0), done.stderr
-
-
-IN_PROCESS = """
-import json, dtk
-with dtk.System(backend="rsmi") as system:
-    sample = system.devices()[2].sample(slow=True)
-    print(json.dumps({"values": dict(sample), "abi": system.library.abi, "source": sample.source("fan_rpm")}))
-"""
-
-
-def test_in_the_process_of_a_python_program(make: Callable[..., Standin], machine: Callable[[str], Path]) -> None:
-    found = rig.run_json(machine("k100_ai-2s"), [sys.executable, "-c", IN_PROCESS], environment(**make("HYGON63").env))
-    assert (found["abi"], found["source"]) == ("hygon-6.3", "rsmi_dev_fan_rpms_get")
-    assert found["values"]["fan_rpm"] == expected(2, "fan_rpm")
-    assert found["values"]["ecc_deferred"] == errors(2, "deferred")
-    assert found["values"]["memory_read_bandwidth"] == raw(2, "df_read") * 1e6
