@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WHEELS := build/wheel
-SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli man -type f ! -name '*.pyc')
+SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli exporter man -type f ! -name '*.pyc')
 C_FILES = $(shell find dtk/_native tests examples bench -name '*.[ch]' ! -name cdef.h)
 PIP := $(BIN)/pip -qq --disable-pip-version-check
 
@@ -33,7 +33,7 @@ lint: $(VENV)/installed
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo "ruff: run \`make format\`"; exit 1; }
 	@$(BIN)/mypy --no-error-summary
-	@PYTHONPATH=.:cli $(BIN)/lint-imports --no-logo --no-cache > build/imports || { cat build/imports; exit 1; }
+	@PYTHONPATH=.:cli:exporter $(BIN)/lint-imports --no-logo --no-cache > build/imports || { cat build/imports; exit 1; }
 	@$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 	@cmake -S . -B build/developer -G Ninja --log-level=WARNING -DDTK_DEVELOPER=ON -DDTK_TESTS=ON >/dev/null
 	@cmake --build build/developer -- --quiet

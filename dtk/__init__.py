@@ -89,6 +89,7 @@ __all__ = [
     "device",
     "devices",
     "doctor",
+    "document",
     "library_files",
     "metrics",
     "processes",

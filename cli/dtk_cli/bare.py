@@ -72,7 +72,7 @@ def _listing(args: argparse.Namespace) -> Exit:
 
 def _document(args: argparse.Namespace) -> Exit:
     """On a machine without cards it is a valid document too."""
-    from dtk_cli import document
+    from dtk import document
 
     snapshot = take(args, processes=True)
     notes: list[tuple[str, str]] = []

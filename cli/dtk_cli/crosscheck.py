@@ -10,12 +10,13 @@ from textwrap import wrap
 
 import dtk
 from dtk import crosscheck
+from dtk.document import rfc3339
 from dtk_cli.cells import GIB, WORDS
 from dtk_cli.exit import Exit
 from dtk_cli.grid import Cell, Column, render
 from dtk_cli.look import verdict
 from dtk_cli.output import page, write
-from dtk_cli.text import BOLD, DIM, GREEN, RED, Screen, complain, rfc3339
+from dtk_cli.text import BOLD, DIM, GREEN, RED, Screen, complain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from dtk import doctor
+from dtk.document import rfc3339
 from dtk_cli.exit import Exit
 from dtk_cli.options import KEY_HELP, Parser, add_machine
 from dtk_cli.output import page, write
-from dtk_cli.text import BOLD, DIM, GREEN, RED, YELLOW, Screen, complain, rfc3339, width
+from dtk_cli.text import BOLD, DIM, GREEN, RED, YELLOW, Screen, complain, width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

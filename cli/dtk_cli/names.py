@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import dtk
+from dtk.document import rfc3339
 from dtk_cli.exit import Exit, Stop
-from dtk_cli.text import rfc3339
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 import dtk
+from dtk.document import rfc3339
 from dtk_cli import processes
 from dtk_cli.cells import gib
 from dtk_cli.exit import Exit, Stop
@@ -14,7 +15,7 @@ from dtk_cli.grid import BLANK, Cell, Column, render
 from dtk_cli.look import each, is_loop
 from dtk_cli.options import KEY_HELP, Parser, add_loop, add_machine
 from dtk_cli.output import page
-from dtk_cli.text import DIM, Screen, rfc3339
+from dtk_cli.text import DIM, Screen
 
 EPILOG = f"""\
 Memory in use that no process accounts for is told too: 'memory of no process seen here'.
@@ -210,7 +211,7 @@ class Json(View):
         """The object."""
         import json
 
-        from dtk_cli.document import process
+        from dtk.document import process
 
         table = snapshot.processes
         found = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes milliseconds to import, and scripts call this command in loops
@@ -74,12 +73,6 @@ def width(text: str) -> int:
     from unicodedata import combining, east_asian_width
 
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
-
-
-def rfc3339(seconds: float) -> str:
-    """A time in Unix seconds as UTC, with milliseconds."""
-    whole, milliseconds = divmod(int(seconds * 1000), 1000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03}Z"
 
 
 def complain(*lines: str) -> None:

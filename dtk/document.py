@@ -1,21 +1,26 @@
-"""`dtk-smi --json`: the document of schema dtk/1, see docs/schema/dtk-1.schema.json."""
+"""The document of one look at a machine, schema dtk/1: `dtk-smi --json` and the exporter's /v1/devices.
+
+See docs/schema/dtk-1.schema.json.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-
-import dtk
-from dtk_cli.text import rfc3339
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
+
+    from .process import Process, ProcessUsage
+    from .snapshot import Reading, Snapshot
+
+__all__ = ["SCHEMA", "document", "process", "render", "rfc3339"]
 
 SCHEMA = "dtk/1"
 
 
-def document(snapshot: dtk.Snapshot, *, verbose: bool = False, notes: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
+def document(snapshot: Snapshot, *, verbose: bool = False, notes: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
     """The document of one look at a machine.
 
     `verbose` adds where each value came from; `notes` are (code, text) of warnings about the machine as a whole.
@@ -36,12 +41,20 @@ def document(snapshot: dtk.Snapshot, *, verbose: bool = False, notes: Iterable[t
     }
 
 
+def rfc3339(seconds: float) -> str:
+    """A time in Unix seconds as UTC, with milliseconds."""
+    whole, milliseconds = divmod(int(seconds * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03}Z"
+
+
 def render(document: dict[str, Any]) -> str:
     """The document as text: ASCII whatever a driver wrote, one line a value."""
+    import json  # slow to import, and who only wants a time does not need it
+
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def _card(card: dtk.Reading, verbose: bool) -> dict[str, Any]:
+def _card(card: Reading, verbose: bool) -> dict[str, Any]:
     return {
         "index": card.card_index,
         "bdf": card.bdf,
@@ -55,7 +68,7 @@ def _card(card: dtk.Reading, verbose: bool) -> dict[str, Any]:
     }
 
 
-def _device(device: dtk.Reading, verbose: bool) -> dict[str, Any]:
+def _device(device: Reading, verbose: bool) -> dict[str, Any]:
     return {
         "index": device.index,
         "uuid": device.uuid,
@@ -74,7 +87,7 @@ def _device(device: dtk.Reading, verbose: bool) -> dict[str, Any]:
     }
 
 
-def process(entry: dtk.Process) -> dict[str, Any]:
+def process(entry: Process) -> dict[str, Any]:
     """A process with what it uses; null is not known, and for a number `reasons` says why."""
     found: dict[str, Any] = entry._asdict()
     found["start_time"] = None if entry.start_time is None else rfc3339(entry.start_time)
@@ -82,12 +95,12 @@ def process(entry: dtk.Process) -> dict[str, Any]:
     return found
 
 
-def _usage(usage: dtk.ProcessUsage) -> dict[str, Any]:
+def _usage(usage: ProcessUsage) -> dict[str, Any]:
     found: dict[str, Any] = usage._asdict()
     return {"uuid": found.pop("uuid"), "index": found.pop("device"), **found}
 
 
-def _values(reading: dtk.Reading, verbose: bool) -> dict[str, Any]:
+def _values(reading: Reading, verbose: bool) -> dict[str, Any]:
     """What a card and a device have alike. Every null among the metrics has its reason."""
     sample = reading.sample
     values = {

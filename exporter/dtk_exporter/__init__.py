@@ -1,0 +1,1 @@
+"""dtk-exporter: the cards of this machine for Prometheus."""
