@@ -36,8 +36,9 @@ from .system import System, cards, device, devices
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import crosscheck, doctor
+    from .events import Event
     from .library import LibraryFile, VendorLibrary, default_backend, library_files
-    from .monitor import Monitor
+    from .monitor import Monitor, MonitorCounters
     from .process import Process, ProcessTable, ProcessUsage, processes
     from .snapshot import Reading, Snapshot
     from .take import take_snapshot
@@ -52,6 +53,7 @@ __all__ = [
     "DeviceNotFound",
     "ECCBlock",
     "Error",
+    "Event",
     "Fan",
     "InvalidArgument",
     "LibraryError",
@@ -59,6 +61,7 @@ __all__ = [
     "Memory",
     "Metric",
     "Monitor",
+    "MonitorCounters",
     "NoDriver",
     "NotSupported",
     "PCICard",
@@ -90,10 +93,12 @@ __all__ = [
     "devices",
     "doctor",
     "document",
+    "events",
     "library_files",
     "metrics",
     "processes",
     "take_snapshot",
+    "throttle",
 ]
 
 __version__ = "0.1.0"
@@ -104,7 +109,11 @@ _LATER = {
     "default_backend": "library",
     "doctor": "",
     "LibraryFile": "library",
+    "Event": "events",
+    "events": "",
+    "throttle": "",
     "Monitor": "monitor",
+    "MonitorCounters": "monitor",
     "Process": "process",
     "ProcessTable": "process",
     "ProcessUsage": "process",

@@ -45,6 +45,7 @@ class Slot:
         self.sample: Sample | None = None  # the last
         self.tick = 0  # of that
         self.asked = 0.0  # when it was asked what it has not yet answered; 0 when it has
+        self.duration: float | None = None  # seconds that its last answer took
         self.asked_tick = 0  # in which tick it was asked last
         self.library_at = 0.0  # when the vendor's library last added something
 
@@ -156,6 +157,7 @@ class Assembly:
         slot.sample = slot.sample.updated(sample) if slot.sample else sample
         if tick >= slot.asked_tick:  # what the library adds may be late
             slot.tick = tick
+            slot.duration = time.monotonic() - slot.asked if slot.asked else slot.duration
             slot.asked = 0.0
 
     def _take_processes(self, payload: bytes) -> None:

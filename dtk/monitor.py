@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 
 from . import reader
 from ._native import lib
+from ._record import Record
 from .assembly import Assembly
 from .errors import Error, LibraryError
+from .events import Watcher
 from .library import VendorLibrary, resolve_backend
 from .reader import Crash, Reader
 from .snapshot import Snapshot
@@ -26,12 +28,26 @@ if TYPE_CHECKING:
 
     from .sample import Sample
 
-__all__ = ["Monitor"]
+__all__ = ["Monitor", "MonitorCounters"]
 
 FIRST_RESTART, LAST_RESTART = 0.1, 10.0  # seconds before a crashed reader is started again, doubling
 FIRST_PROBE, LAST_PROBE = 1.0, 60.0  # seconds before a card that hung is asked again, doubling
+BUSY_SECONDS, IDLE_SECONDS = 0.05, 0.25  # at most between two looks at the clock, within a tick and between two
 LIBRARY_GRACE = 0.05  # seconds for what the vendor's library adds, once all files are read
 LIBRARY_PAUSE = 600.0  # seconds before the vendor's library, after it ended a reader, is asked again
+
+
+class MonitorCounters(Record):
+    """What became of the readers of a Monitor, since it began.
+
+    crashes: ended by themselves, or wrote what is no frame. hangs: replaced because no card answered. library: ended or
+    stopped by the vendor's library. reader: process id of the one that reads now, None while there is none.
+    """
+
+    crashes: int
+    hangs: int
+    library: int
+    reader: int | None
 
 
 class Monitor:
@@ -45,6 +61,8 @@ class Monitor:
     others go on, and back as soon as it answers. slow: read the slow tier too, every `slow_interval` seconds, as the
     static tier is. root, devices, processes, backend, library_metrics: as for take_snapshot(). A vendor's library that
     ended the process that asked it is left out for ten minutes.
+
+    A snapshot's `events` are what happened to the cards since the one before: see dtk.events.
 
     The first snapshot comes when all cards have answered, or at the deadline. Cards that come and go are seen within a
     tick. A crashed reader is replaced. close() ends it at once, also while a card hangs; nobody waits for the kernel.
@@ -77,6 +95,7 @@ class Monitor:
         self._changed = threading.Condition()
         self._snapshot: Snapshot | None = None
         self._count = 0
+        self._counters = MonitorCounters(0, 0, 0, None)
         self._error: Error | None = None
         self._closed = False
         self._wake, self._woken = os.pipe()
@@ -121,6 +140,11 @@ class Monitor:
         """Call this with every snapshot, in the monitor's thread: it must be quick, and what it raises is lost."""
         self._callbacks.append(callback)
 
+    @property
+    def counters(self) -> MonitorCounters:
+        """What became of its readers."""
+        return self._counters
+
     def close(self) -> None:
         """End it. Returns at once, also while a card hangs; a callback that is running is waited for."""
         with self._changed:
@@ -149,6 +173,7 @@ class Monitor:
                 watch.start(self._slow, self._slow_every, self._backend, self._library)
                 while not self._closed:
                     snapshot = watch.step(self._wake)
+                    self._counters = watch.counters()
                     if snapshot is not None:
                         self._publish(snapshot)
         except BaseException as error:  # noqa: BLE001 - whoever waits for a snapshot must hear of it
@@ -186,6 +211,12 @@ class _Watch:
         self._hung: dict[str, _Hung] = {}  # cards that are left out, by address
         self._aborted: VendorLibrary | None = None  # the vendor's library, while it is left out
         self._library_at = 0.0  # until when
+        self._watcher = Watcher()
+        self._all_crashes = self._all_hangs = self._all_library = 0  # readers that ended so
+
+    def counters(self) -> MonitorCounters:
+        pid = self._reader.pid if self._reader else None
+        return MonitorCounters(self._all_crashes, self._all_hangs, self._all_library, pid)
 
     def start(self, slow: int, slow_every: int, backend: str, library: list[int] | None) -> None:
         self._slow, self._slow_every = slow, slow_every
@@ -204,7 +235,7 @@ class _Watch:
         poll.register(wake, select.POLLIN)
         if self._reader:
             poll.register(self._reader.descriptor, select.POLLIN)
-        poll.poll(max(0.0, min(0.05, self._deadline / 4)) * 1000)
+        poll.poll(min(IDLE_SECONDS if self._is_idle() else BUSY_SECONDS, self._deadline / 4) * 1000)
         try:
             if self._reader:
                 for frame in self._reader.frames(0):
@@ -222,6 +253,11 @@ class _Watch:
             self._aborted = None
             return self._replace(())
         return self._due()
+
+    def _is_idle(self) -> bool:
+        """Nothing is under way whose end a clock would tell: the next frame is."""
+        probing = any(hung.reader for hung in self._hung.values())
+        return self._reader is not None and self._assembly.tick == self._published and not probing
 
     def _due(self) -> Snapshot | None:
         """A snapshot when all that were asked have answered, or the deadline of the tick has passed."""
@@ -261,6 +297,7 @@ class _Watch:
         for reading in (*snapshot.cards, *snapshot.devices):
             if reading.state == "ok":
                 self._last[reading.uuid] = reading.sample
+        snapshot.events = self._watcher.update(snapshot)
         return snapshot
 
     # ---- readers come and go ----
@@ -299,6 +336,7 @@ class _Watch:
         snapshot = self._make() if hung and self._assembly.ready else None
         if self._reader:
             self._reader.kill()
+        self._all_hangs += bool(hung)
         for bdf in hung:
             self._hung.setdefault(bdf, _Hung(self._root, bdf, self._deadline))
         self._start_reader()
@@ -311,6 +349,7 @@ class _Watch:
             self._assembly.log = self._reader.log()
             self._reader.kill()
             self._reader = None
+        self._all_crashes += 1
         if self._abort_library():
             self._start_reader()
             return None
@@ -324,6 +363,7 @@ class _Watch:
         """Leave the vendor's library out for a while, if this reader had it."""
         ended = self._assembly.after_crash()
         if ended is not None:
+            self._all_library += 1
             self._aborted = ended
             self._library_at = time.monotonic() + LIBRARY_PAUSE
         return ended is not None

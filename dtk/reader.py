@@ -163,6 +163,11 @@ class Reader:
             raise Crash("dtk-reader is of another version than dtk")
         self._greeted = True
 
+    @property
+    def pid(self) -> int:
+        """Its process id, 0 after kill()."""
+        return self._pid
+
     def log(self) -> str:
         """What came on its stderr so far, the first LOG_MAX bytes: that is the vendor's library."""
         with contextlib.suppress(BlockingIOError):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from ._native._dtk import CData
     from .assembly import Slot
+    from .events import Event
     from .library import VendorLibrary
     from .machine import Probe, SystemInfo
     from .process import ProcessTable
@@ -28,9 +29,21 @@ class Reading(Identity):
     ecc_blocks, firmware, memory_banks: errors by block, firmware versions and memory banks of a card, as Device.ecc(),
     Device.firmware() and Device.memory_banks() have them; empty unless the slow tier was asked for.
     card_devices: of a card, the indices of its devices, also of those that were not asked for.
+    duration: seconds from when it was asked to its answer, None when it has not answered.
     """
 
-    __slots__ = ("_info", "card_devices", "ecc_blocks", "firmware", "info", "last", "memory_banks", "sample", "state")
+    __slots__ = (
+        "_info",
+        "card_devices",
+        "duration",
+        "ecc_blocks",
+        "firmware",
+        "info",
+        "last",
+        "memory_banks",
+        "sample",
+        "state",
+    )
 
     def __init__(self, slot: Slot, sample: Sample, last: Sample | None) -> None:
         """For Snapshot."""
@@ -43,6 +56,7 @@ class Reading(Identity):
         self.ecc_blocks = slot.ecc_blocks
         self.firmware = slot.firmware
         self.memory_banks = slot.memory_banks
+        self.duration = None if sample.state == "stale" else slot.duration
 
     @property
     def _identity(self) -> CData:
@@ -61,13 +75,14 @@ class Snapshot:
     processes: what uses the devices, when that was asked for; None also when it was not known by the deadline, which is
     a warning then. virtual: the virtual devices of Hygon cards, likewise. backend: "kernel", "auto" or "rsmi", as it
     was asked for. library: what became of the vendor's library, None when it was not needed. warnings: (code, text) of
-    what was odd although there are values.
+    what was odd although there are values. events: of a Monitor, what happened since its last snapshot.
     """
 
     __slots__ = (
         "backend",
         "cards",
         "devices",
+        "events",
         "library",
         "monotonic",
         "probe",
@@ -105,6 +120,7 @@ class Snapshot:
         self.monotonic = monotonic
         self.backend = backend
         self.library = library
+        self.events: tuple[Event, ...] = ()
         readings = dict.fromkeys((*self.cards, *self.devices))
         odd = (warning for reading in readings for warning in reading.sample.warnings)
         self.warnings = (*warnings, *(virtual.warnings if virtual else ()), *dict.fromkeys(odd))
