@@ -20,7 +20,7 @@ critical limit. throttled: it began to hold itself back. ecc: memory errors were
 
 COOL = 3.0  # degrees below the limit where "hot" is over
 
-_SENSORS = ("edge", "junction", "memory")
+SENSORS = ("edge", "junction", "memory")  # those with a critical limit
 _ERRORS = ("correctable", "uncorrectable", "deferred")
 
 
@@ -93,7 +93,7 @@ def replaced(known: Mapping[str, str], readings: Iterable[Reading]) -> set[str]:
 
 
 def _hot(device: _Device, sample: Sample) -> Iterator[tuple[str, str]]:
-    for sensor in _SENSORS:
+    for sensor in SENSORS:
         value, limit = sample.get(f"temperature_{sensor}"), sample.get(f"temperature_{sensor}_critical")
         if not isinstance(value, float) or not isinstance(limit, float):
             continue

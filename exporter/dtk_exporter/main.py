@@ -1,11 +1,75 @@
-"""The entry point of dtk-exporter."""
+"""The entry point of dtk-exporter: options, signals, exit status."""
 
 from __future__ import annotations
 
+import logging
+import os
+import queue
+import signal
 import sys
+
+import dtk
+
+from .options import parse
+from .service import Service
+
+__all__ = ["main"]
+
+log = logging.getLogger("dtk-exporter")
+
+FIRST_SECONDS = 2.0  # beyond the deadline, for the first look
 
 
 def main() -> int:
     """The command. Returns its exit status."""
-    print("dtk-exporter: not built yet", file=sys.stderr)
-    return 3
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="dtk-exporter: %(message)s")
+    arguments = sys.argv[1:]
+    try:
+        given, config = parse(arguments, os.environ)
+        with Service(config) as service:
+            if "once" in given:
+                return _once(service, config.collect_deadline)
+            return _serve(service, arguments)
+    except dtk.Error as error:
+        print(f"dtk-exporter: {error}", file=sys.stderr)
+        return _status(error)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _serve(service: Service, arguments: list[str]) -> int:
+    """Until a signal ends it."""
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: signals.put(number))
+    for address in service.listen():
+        log.info("listening on %s", address)
+    while (number := signals.get()) == signal.SIGHUP:
+        try:
+            _, config = parse(arguments, os.environ)
+            service.reload(config)
+            log.info("the configuration was read again")
+        except dtk.Error as error:
+            service.reload_failed()
+            log.error("the old configuration stays: %s", error)
+    log.info("ended by %s", signal.Signals(number).name)
+    return 0
+
+
+def _once(service: Service, deadline: float) -> int:
+    """Print the page."""
+    from .exposition import encode
+
+    view = service.first(deadline + FIRST_SECONDS)
+    content_type, write = encode("")
+    sys.stdout.buffer.write(service.metrics(content_type, write, packed=False))
+    if view is None:
+        print("dtk-exporter: no look at the cards came by the deadline", file=sys.stderr)
+        return 11
+    return 0
+
+
+def _status(error: dtk.Error) -> int:
+    """The exit status that an error means, as of dtk-smi."""
+    kinds = {dtk.InvalidArgument: 2, dtk.PermissionDenied: 4, dtk.LibraryError: 12}
+    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 1)

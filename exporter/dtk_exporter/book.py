@@ -1,0 +1,200 @@
+"""The book: what the exporter knows of each device, also of one that is gone, and what it counts from look to look."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+import dtk
+from dtk import events, throttle
+
+__all__ = ["Book", "Entry", "View"]
+
+FRESH_INTERVALS = 3  # a value older than so many intervals goes
+BUSY = 50.0  # percent of use from which a link must run at full speed: an idle one slows down
+HELD_BACK = ("thermal", "prochot")  # what no healthy card is held back by; its power limit is another matter
+
+
+class Entry(NamedTuple):
+    """A device or card at one moment. reading: its last, also of a look before it was gone. sample: its values, None
+    when they are not fresh. counts: events by kind. throttled: seconds by reason, None where the card does not tell.
+    """
+
+    uuid: str
+    reading: dtk.Reading
+    card: str
+    sample: dtk.Sample | None
+    state: str
+    asleep: bool
+    last_success: float | None
+    counts: dict[str, int]
+    throttled: dict[str, float] | None
+
+    def expired(self) -> Entry:
+        """The same when nobody has looked for too long."""
+        return self._replace(sample=None, state="lost" if self.state == "lost" else "unknown", asleep=False)
+
+
+class View(NamedTuple):
+    """The machine at one moment, as it is served: it does not change. entries: cards and devices, each once."""
+
+    snapshot: dtk.Snapshot
+    entries: tuple[Entry, ...]
+    count: int  # of snapshots so far
+    is_fresh: bool = True
+
+    def expired(self) -> View:
+        """The same when nobody has looked for too long: without values."""
+        return self._replace(entries=tuple(entry.expired() for entry in self.entries), is_fresh=False)
+
+
+class _Device:
+    """What outlasts a look."""
+
+    def __init__(self, reading: dtk.Reading) -> None:
+        self.reading = reading
+        self.card = reading.uuid
+        self.last_success: float | None = None
+        self.sample: dtk.Sample | None = None  # the last that had values
+        self.counts = dict.fromkeys(events.KINDS, 0)
+        self.throttled: dict[str, float] | None = None
+        self.held_back = False  # in the last look
+
+
+class Book:
+    """Takes snapshots in, and has the View to serve. Written by one thread, read by any.
+
+    interval, deadline: of the monitor. Values older than three intervals are not served, whatever keeps newer ones away.
+    """
+
+    def __init__(self, interval: float, deadline: float) -> None:
+        self._fresh = FRESH_INTERVALS * interval
+        self._patience = self._fresh + deadline
+        self._devices: dict[str, _Device] = {}
+        self._changed = threading.Condition()
+        self._view: View | None = None
+        self._expired: View | None = None
+
+    def view(self) -> View | None:
+        """What to serve now; None before the first look."""
+        view = self._view
+        if view is None or time.monotonic() - view.snapshot.monotonic <= self._patience:
+            return view
+        expired = self._expired
+        if expired is None or expired.snapshot is not view.snapshot:
+            expired = self._expired = view.expired()
+        return expired
+
+    def wait(self, timeout: float) -> View | None:
+        """The first view, None when none came within so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._view is not None, timeout)
+        return self._view
+
+    def update(self, snapshot: dtk.Snapshot) -> None:
+        """Take a snapshot in."""
+        readings = {reading.uuid: reading for reading in (*snapshot.cards, *snapshot.devices)}
+        known = {uuid: device.reading.bdf for uuid, device in self._devices.items()}
+        for uuid in events.replaced(known, readings.values()):
+            del self._devices[uuid]
+        for uuid, reading in readings.items():
+            self._take(self._devices.setdefault(uuid, _Device(reading)), reading)
+        for card in snapshot.cards:
+            for device in snapshot.devices:
+                if device.card_index == card.card_index:
+                    self._devices[device.uuid].card = card.uuid
+        for event in snapshot.events:
+            if event.uuid in self._devices:
+                self._devices[event.uuid].counts[event.kind] += 1
+        entries = {
+            uuid: self._entry(uuid, device, snapshot, uuid in readings) for uuid, device in self._devices.items()
+        }
+        count = self._view.count + 1 if self._view else 1
+        with self._changed:
+            self._view = View(snapshot, tuple(_inherit(entry, entries) for entry in _ordered(entries)), count)
+            self._changed.notify_all()
+
+    def _take(self, device: _Device, reading: dtk.Reading) -> None:
+        device.reading = reading
+        if reading.state == "ok":
+            sample = reading.sample
+            device.held_back = False
+            spans = throttle.seconds(device.sample or sample, sample)
+            if spans is not None:
+                sums = device.throttled or {}
+                device.throttled = {reason: sums.get(reason, 0.0) + span for reason, span in spans.items()}
+                now = {throttle.reason_of(bit) for bit in sample.throttle_status or ()}
+                device.held_back = any(spans[reason] or reason in now for reason in HELD_BACK)
+            device.sample = sample
+            device.last_success = sample.timestamp
+        elif reading.state == "asleep":
+            device.sample = None
+            device.last_success = reading.sample.timestamp
+        elif reading.state != "stale":
+            device.sample = None
+
+    def _entry(self, uuid: str, device: _Device, snapshot: dtk.Snapshot, is_present: bool) -> Entry:
+        state = device.reading.state if is_present else "gone"
+        asleep = state == "asleep"
+        if state == "gone":
+            device.sample = None
+        sample = device.sample
+        if sample is not None and state == "stale" and snapshot.monotonic - sample.monotonic > self._fresh:
+            sample = None
+        if state == "gone":
+            condition = "lost"
+        elif asleep:
+            condition = "ok"
+        elif sample is None:
+            condition = "unknown"
+        else:
+            condition = "degraded" if device.held_back or _is_degraded(sample) else "ok"
+        return Entry(
+            uuid,
+            device.reading,
+            device.card,
+            sample,
+            condition,
+            asleep,
+            device.last_success,
+            dict(device.counts),
+            device.throttled,
+        )
+
+
+def _ordered(entries: dict[str, Entry]) -> list[Entry]:
+    """By address, a card before its partitions."""
+    return sorted(entries.values(), key=lambda e: (e.reading.bdf, e.reading.is_partition, e.reading.partition or 0))
+
+
+def _inherit(entry: Entry, entries: dict[str, Entry]) -> Entry:
+    """A partition is no better than its card."""
+    card = entries.get(entry.card, entry)
+    if entry.state == "ok" and card.state == "degraded":
+        return entry._replace(state="degraded")
+    return entry
+
+
+def _is_degraded(sample: dtk.Sample) -> bool:
+    errors, pages = sample.get("ecc_uncorrectable"), sample.get("pending_pages")
+    return bool(errors) or bool(pages) or _is_hot(sample) or _is_slow_link(sample)
+
+
+def _is_hot(sample: dtk.Sample) -> bool:
+    return any(
+        isinstance(value := sample.get(f"temperature_{sensor}"), float)
+        and isinstance(limit := sample.get(f"temperature_{sensor}_critical"), float)
+        and value >= limit
+        for sensor in events.SENSORS
+    )
+
+
+def _is_slow_link(sample: dtk.Sample) -> bool:
+    width, most = sample.get("pcie_link_width"), sample.get("pcie_link_width_max")
+    if isinstance(width, int) and isinstance(most, int) and width < most:
+        return True
+    speed, top, use = (sample.get(name) for name in ("pcie_link_speed", "pcie_link_speed_max", "utilization_gpu"))
+    return (
+        isinstance(speed, float) and isinstance(top, float) and isinstance(use, float) and speed < top and use >= BUSY
+    )

@@ -1,0 +1,210 @@
+"""The running exporter: a watch over the cards, a server over its last view, and a configuration that may change."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import Metric
+
+import dtk
+from dtk import document, sim
+
+from . import compat, page
+from .app import Application
+from .book import View
+from .collect import Own, collect
+from .exposition import Bodies, encode
+from .families import SOURCES
+from .options import Config
+from .pods import PodResources
+from .server import Server
+from .watch import Watch
+from .webconfig import WebConfig
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Service"]
+
+log = logging.getLogger("dtk-exporter")
+
+
+class Service:
+    """dtk-exporter with one configuration after another."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises what is wrong with the configuration or the machine."""
+        self._config = config
+        self._stack = contextlib.ExitStack()
+        self._errors: Counter[str] = Counter(dict.fromkeys(SOURCES, 0))
+        self._bodies: Bodies[View | None] = Bodies()
+        self._render_seconds: float | None = None
+        self._reload_good, self._reload_time = True, time.time()
+        self._server: Server | None = None
+        self._demo = str(self._stack.enter_context(sim.demo())) if config.demo else None
+        self._watch = Watch(config, self._demo or config.root, self._errors)
+        self._pods = self._start_pods(config)
+
+    # ---- its life ----
+
+    def listen(self) -> tuple[str, ...]:
+        """Begin to serve. Returns the addresses. Raises what is wrong with them or with the web configuration."""
+        self._server = self._start_server(self._config)
+        return self._server.addresses
+
+    def reload(self, config: Config) -> None:
+        """Go on with another configuration. Raises as the constructor does, and then goes on as before."""
+        old = self._config
+        if config.demo != old.demo:
+            raise dtk.InvalidArgument("--demo cannot change while it runs", hint="start dtk-exporter again")
+        if self._server and (config.web_listen_address, config.web_config_file) != (
+            old.web_listen_address,
+            old.web_config_file,
+        ):
+            self._server = self._replace_server(self._server, config)
+        if _reads(config) != _reads(old):
+            watch = Watch(config, self._demo or config.root, self._errors)
+            self._watch.close()
+            self._watch = watch
+        if config.collect_pod_resources != old.collect_pod_resources:
+            if self._pods:
+                self._pods.close()
+            self._pods = self._start_pods(config)
+        self._config = config
+        self._reload_good, self._reload_time = True, time.time()
+        self._bodies = Bodies()
+
+    def reload_failed(self) -> None:
+        """The configuration was read again and is not good: it goes on with the old one."""
+        self._reload_good = False
+
+    def close(self) -> None:
+        """Free the ports and end the readers, whatever clients and cards do."""
+        if self._server:
+            self._server.close()
+        self._watch.close()
+        if self._pods:
+            self._pods.close()
+        self._stack.close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def _start_server(self, config: Config) -> Server:
+        web = WebConfig(config.web_config_file) if config.web_config_file else None
+        server = Server(Application(self), config.web_listen_address, web)
+        server.start()
+        return server
+
+    def _replace_server(self, old: Server, config: Config) -> Server:
+        """The old port must be free before it can be listened at again; when the new cannot be had, the old goes on."""
+        old.close()
+        try:
+            return self._start_server(config)
+        except dtk.Error:
+            self._server = self._start_server(self._config)
+            raise
+
+    def _start_pods(self, config: Config) -> PodResources | None:
+        if config.collect_pod_resources is None:
+            return None
+        pods = PodResources(config.collect_pod_resources)
+        pods.start()
+        return pods
+
+    # ---- what it serves ----
+
+    def first(self, timeout: float) -> View | None:
+        """The first view, None when none came in so many seconds."""
+        return self._watch.book.wait(timeout)
+
+    def metrics(self, content_type: str, write: Callable[[Iterable[Metric]], bytes], packed: bool) -> bytes:
+        """The page /metrics in a format."""
+        view = self._watch.book.view()
+        return self._bodies.get(view, ("metrics", content_type), lambda: self._render(view, write), packed)
+
+    def _render(self, view: View | None, write: Callable[[Iterable[Metric]], bytes]) -> bytes:
+        begin = time.perf_counter()
+        config = self._config
+        most = config.collect_processes_max if config.collect_processes else None
+        pods = self._pods.allocations if self._pods else ()
+        body = write(collect(view, self._own(), pods, most))
+        self._render_seconds = time.perf_counter() - begin
+        return body
+
+    def _own(self) -> Own:
+        cpu, memory = self._watch.reader_cost()
+        counters = self._server.counters if self._server else {}
+        return Own(
+            errors={**self._errors, "kubelet": self._pods.errors if self._pods else 0},
+            reader_cpu=cpu,
+            reader_memory=memory,
+            render_seconds=self._render_seconds,
+            reload_good=self._reload_good,
+            reload_time=self._reload_time,
+            requests={},
+            rejected=counters,
+        )
+
+    def compat(self, packed: bool) -> bytes | None:
+        """The page /metrics/compat; None when it was not asked for."""
+        kind = self._config.compat
+        if kind is None:
+            return None
+        view = self._watch.book.view()
+        return self._bodies.get(view, ("compat", kind), lambda: self._render_compat(view, kind), packed)
+
+    def _render_compat(self, view: View | None, kind: str) -> bytes:
+        _, write = encode("")
+        if view is None:
+            return write(())
+        samples = {entry.uuid: entry.sample for entry in view.entries}
+        node = view.snapshot.system.hostname or platform.node()
+        return write(compat.families(view.snapshot, kind, node, lambda reading: samples.get(reading.uuid), {}))
+
+    def devices(self, packed: bool) -> bytes:
+        """The page /v1/devices. Its processes only where those are asked for: they are other people's."""
+        view = self._watch.book.view()
+        assert view is not None, "lateness() tells"
+
+        def make() -> bytes:
+            found = document.document(view.snapshot)
+            if not self._config.collect_processes:
+                found["processes"] = None
+            return document.render(found).encode()
+
+        return self._bodies.get(view, ("devices",), make, packed)
+
+    def page(self) -> bytes:
+        """The page /."""
+        view = self._watch.book.view()
+        return self._bodies.get(view, ("page",), lambda: page.render(view, self.lateness()), False)
+
+    def lateness(self) -> str | None:
+        """Why there are no fresh values, None when there are."""
+        view = self._watch.book.view()
+        if view is None:
+            return "no look at the cards yet"
+        if not view.is_fresh:
+            return f"the last look at the cards was at {document.rfc3339(view.snapshot.timestamp)}"
+        return None
+
+
+def _reads(config: Config) -> tuple[object, ...]:
+    """What of a configuration the watch depends on."""
+    return (
+        config.root,
+        config.collect_interval,
+        config.collect_slow_interval,
+        config.collect_deadline,
+        config.collect_backend,
+    )

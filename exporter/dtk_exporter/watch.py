@@ -1,0 +1,111 @@
+"""Keeps a Monitor going for as long as the exporter runs, and counts what goes wrong with it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+
+import psutil
+
+import dtk
+
+from .book import Book
+from .options import Config
+
+__all__ = ["Watch"]
+
+FIRST_DELAY, LAST_DELAY = 1.0, 60.0  # seconds before a monitor that ended is started again, doubling
+
+log = logging.getLogger("dtk-exporter")
+
+
+class Watch:
+    """A Monitor over the machine of a configuration, and the Book it writes; another one when it ends in an error."""
+
+    def __init__(self, config: Config, root: str | None, errors: Counter[str]) -> None:
+        """errors: counts by source, which outlast this watch. Raises InvalidArgument for a root without sys/."""
+        self.book = Book(config.collect_interval, config.collect_deadline)
+        self._config, self._root, self._errors = config, root, errors
+        self._closed = threading.Event()
+        self._reader = _Reader()
+        self._counted = dtk.MonitorCounters(0, 0, 0, None)
+        self._monitor = self._start()
+        self._thread = threading.Thread(target=self._run, name="dtk-watch", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> dtk.Monitor:
+        config = self._config
+        self._counted = dtk.MonitorCounters(0, 0, 0, None)
+        monitor = dtk.Monitor(
+            self._root,
+            interval=config.collect_interval,
+            deadline=config.collect_deadline,
+            slow=True,
+            slow_interval=max(config.collect_interval, config.collect_slow_interval),
+            processes=True,
+            backend=config.collect_backend,
+        )
+        monitor.on_snapshot(self.book.update)
+        return monitor
+
+    def _run(self) -> None:
+        """Wait for the monitor to end, which it does by an error only, and start another."""
+        delay = FIRST_DELAY
+        while not self._closed.is_set():
+            try:
+                if self._monitor.wait(1.0) is not None:
+                    delay = FIRST_DELAY
+                self._count()
+                continue
+            except dtk.Error as error:
+                self._errors["monitor"] += 1
+                log.error("%s; again in %.0f s", error, delay)
+            self._monitor.close()
+            if self._closed.wait(delay):
+                return
+            delay = min(2 * delay, LAST_DELAY)
+            try:
+                self._monitor = self._start()
+            except dtk.Error as error:
+                log.error("%s", error)
+
+    def _count(self) -> None:
+        now, before = self._monitor.counters, self._counted
+        self._errors["reader_crash"] += now.crashes - before.crashes
+        self._errors["reader_hang"] += now.hangs - before.hangs
+        self._errors["library"] += now.library - before.library
+        self._counted = now
+
+    def reader_cost(self) -> tuple[float, int | None]:
+        """Processor seconds of all readers so far, and the resident memory of the one that reads now."""
+        return self._reader.cost(self._monitor.counters.reader)
+
+    def close(self) -> None:
+        """End it, whatever the cards do."""
+        self._closed.set()
+        self._monitor.close()
+
+
+class _Reader:
+    """What the readers cost, one after another."""
+
+    def __init__(self) -> None:
+        self._before = 0.0  # of those that are gone
+        self._pid: int | None = None
+        self._seconds = 0.0  # of the one that reads now
+
+    def cost(self, pid: int | None) -> tuple[float, int | None]:
+        if pid != self._pid:
+            self._before += self._seconds
+            self._pid, self._seconds = pid, 0.0
+        memory = None
+        if pid:
+            try:
+                process = psutil.Process(pid)
+                times = process.cpu_times()
+                self._seconds = max(self._seconds, times.user + times.system)
+                memory = process.memory_info().rss
+            except psutil.Error:
+                pass  # it has just ended
+        return self._before + self._seconds, memory
