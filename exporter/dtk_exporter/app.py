@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from .exposition import encode
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
     from .service import Service
 

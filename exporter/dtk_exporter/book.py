@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import NamedTuple
 
@@ -41,7 +40,7 @@ class View(NamedTuple):
 
     snapshot: dtk.Snapshot
     entries: tuple[Entry, ...]
-    count: int  # of snapshots so far
+    number: int  # of the snapshot, from 1
     is_fresh: bool = True
 
     def expired(self) -> View:
@@ -65,14 +64,13 @@ class _Device:
 class Book:
     """Takes snapshots in, and has the View to serve. Written by one thread, read by any.
 
-    interval, deadline: of the monitor. Values older than three intervals are not served, whatever keeps newer ones away.
+    interval, deadline: of the monitor. Values older than three intervals are not served, whatever keeps new ones away.
     """
 
     def __init__(self, interval: float, deadline: float) -> None:
         self._fresh = FRESH_INTERVALS * interval
         self._patience = self._fresh + deadline
         self._devices: dict[str, _Device] = {}
-        self._changed = threading.Condition()
         self._view: View | None = None
         self._expired: View | None = None
 
@@ -85,12 +83,6 @@ class Book:
         if expired is None or expired.snapshot is not view.snapshot:
             expired = self._expired = view.expired()
         return expired
-
-    def wait(self, timeout: float) -> View | None:
-        """The first view, None when none came within so many seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._view is not None, timeout)
-        return self._view
 
     def update(self, snapshot: dtk.Snapshot) -> None:
         """Take a snapshot in."""
@@ -110,10 +102,8 @@ class Book:
         entries = {
             uuid: self._entry(uuid, device, snapshot, uuid in readings) for uuid, device in self._devices.items()
         }
-        count = self._view.count + 1 if self._view else 1
-        with self._changed:
-            self._view = View(snapshot, tuple(_inherit(entry, entries) for entry in _ordered(entries)), count)
-            self._changed.notify_all()
+        number = self._view.number + 1 if self._view else 1
+        self._view = View(snapshot, tuple(_inherit(entry, entries) for entry in _ordered(entries)), number)
 
     def _take(self, device: _Device, reading: dtk.Reading) -> None:
         device.reading = reading

@@ -72,7 +72,7 @@ def collect(
         if view.is_fresh:
             _processes(page, view, pods, most_processes)
         page.put("dtk_exporter_simulated", float(view.snapshot.system.simulated))
-        page.put("dtk_exporter_snapshots_total", view.count)
+        page.put("dtk_exporter_snapshots_total", view.number)
         page.put("dtk_exporter_last_snapshot_timestamp_seconds", view.snapshot.timestamp)
     _own(page, own)
     return [*page.metrics(), *_process_collector.collect()]

@@ -37,9 +37,10 @@ class Bodies(Generic[View]):
                 plain = self._bodies[key] = make()
             if not is_gzip:
                 return plain
-            packed = self._bodies.get((*key, "gzip"))
+            packed_key = (*key, "gzip")
+            packed = self._bodies.get(packed_key)
             if packed is None:
-                packed = self._bodies[(*key, "gzip")] = gzip.compress(plain, GZIP_LEVEL, mtime=0)
+                packed = self._bodies[packed_key] = gzip.compress(plain, GZIP_LEVEL, mtime=0)
             return packed
 
 

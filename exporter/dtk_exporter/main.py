@@ -10,6 +10,7 @@ import sys
 
 import dtk
 
+from .exposition import encode
 from .options import parse
 from .service import Service
 
@@ -27,9 +28,8 @@ def main() -> int:
     try:
         given, config = parse(arguments, os.environ)
         with Service(config) as service:
-            if "once" in given:
-                return _once(service, config.collect_deadline)
-            return _serve(service, arguments)
+            view = service.first(config.collect_deadline + FIRST_SECONDS)
+            return _once(service, view is not None) if "once" in given else _serve(service, arguments)
     except dtk.Error as error:
         print(f"dtk-exporter: {error}", file=sys.stderr)
         return _status(error)
@@ -44,7 +44,7 @@ def _serve(service: Service, arguments: list[str]) -> int:
         signal.signal(number, lambda number, _: signals.put(number))
     for address in service.listen():
         log.info("listening on %s", address)
-    while (number := signals.get()) == signal.SIGHUP:
+    while (received := signals.get()) == signal.SIGHUP:
         try:
             _, config = parse(arguments, os.environ)
             service.reload(config)
@@ -52,18 +52,15 @@ def _serve(service: Service, arguments: list[str]) -> int:
         except dtk.Error as error:
             service.reload_failed()
             log.error("the old configuration stays: %s", error)
-    log.info("ended by %s", signal.Signals(number).name)
+    log.info("ended by %s", signal.Signals(received).name)
     return 0
 
 
-def _once(service: Service, deadline: float) -> int:
+def _once(service: Service, looked: bool) -> int:
     """Print the page."""
-    from .exposition import encode
-
-    view = service.first(deadline + FIRST_SECONDS)
     content_type, write = encode("")
     sys.stdout.buffer.write(service.metrics(content_type, write, packed=False))
-    if view is None:
+    if not looked:
         print("dtk-exporter: no look at the cards came by the deadline", file=sys.stderr)
         return 11
     return 0

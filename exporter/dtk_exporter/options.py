@@ -155,9 +155,10 @@ OPTIONS = tuple(
 )
 
 EPILOG = f"""\
-Every option may stand in the environment ({PREFIX}COLLECT_INTERVAL=2) or in
-the file of --config.file (TOML: [collect] interval = 2). A flag goes before the
-environment, and that before the file. SIGHUP reads them again.
+Every option may stand in the environment
+({PREFIX}COLLECT_INTERVAL=2) or in the file of --config.file
+(TOML: [collect] interval = 2). A flag goes before the environment, and that
+before the file. SIGHUP reads them again.
 
 It serves / /metrics /metrics/compat /v1/devices /-/healthy /-/ready.
 

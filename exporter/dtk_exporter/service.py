@@ -124,8 +124,8 @@ class Service:
     # ---- what it serves ----
 
     def first(self, timeout: float) -> View | None:
-        """The first view, None when none came in so many seconds."""
-        return self._watch.book.wait(timeout)
+        """The first view, None when none came in so many seconds. Raises what keeps it away for good."""
+        return self._watch.first(timeout)
 
     def metrics(self, content_type: str, write: Callable[[Iterable[Metric]], bytes], packed: bool) -> bytes:
         """The page /metrics in a format."""

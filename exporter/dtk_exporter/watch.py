@@ -10,12 +10,14 @@ import psutil
 
 import dtk
 
-from .book import Book
+from .book import Book, View
 from .options import Config
 
 __all__ = ["Watch"]
 
 FIRST_DELAY, LAST_DELAY = 1.0, 60.0  # seconds before a monitor that ended is started again, doubling
+
+REFUSALS = (dtk.InvalidArgument, dtk.LibraryError)  # what no later look will mend
 
 log = logging.getLogger("dtk-exporter")
 
@@ -28,6 +30,8 @@ class Watch:
         self.book = Book(config.collect_interval, config.collect_deadline)
         self._config, self._root, self._errors = config, root, errors
         self._closed = threading.Event()
+        self._settled = threading.Event()  # the first look, or what keeps it away
+        self._refused: dtk.Error | None = None
         self._reader = _Reader()
         self._counted = dtk.MonitorCounters(0, 0, 0, None)
         self._monitor = self._start()
@@ -49,6 +53,15 @@ class Watch:
         monitor.on_snapshot(self.book.update)
         return monitor
 
+    def first(self, timeout: float) -> View | None:
+        """The first view, None when none came in so many seconds. Raises InvalidArgument when there is no such machine,
+        and LibraryError when nothing can read it.
+        """
+        self._settled.wait(timeout)
+        if self._refused:
+            raise self._refused
+        return self.book.view()
+
     def _run(self) -> None:
         """Wait for the monitor to end, which it does by an error only, and start another."""
         delay = FIRST_DELAY
@@ -56,9 +69,14 @@ class Watch:
             try:
                 if self._monitor.wait(1.0) is not None:
                     delay = FIRST_DELAY
+                    self._settled.set()
                 self._count()
                 continue
             except dtk.Error as error:
+                if not self._settled.is_set() and isinstance(error, REFUSALS):
+                    self._refused = error
+                    self._settled.set()
+                    return
                 self._errors["monitor"] += 1
                 log.error("%s; again in %.0f s", error, delay)
             self._monitor.close()
