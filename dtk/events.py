@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .sample import Sample
     from .snapshot import Reading, Snapshot
 
-__all__ = ["KINDS", "Event", "Watcher", "replaced"]
+__all__ = ["KINDS", "Event", "Watcher", "margins", "replaced"]
 
 KINDS = ("lost", "hung", "back", "hot", "throttled", "ecc")
 """lost: gone from the machine. hung: did not answer by the deadline. back: answers again. hot: a sensor reached its
@@ -20,7 +20,7 @@ critical limit. throttled: it began to hold itself back. ecc: memory errors were
 
 COOL = 3.0  # degrees below the limit where "hot" is over
 
-SENSORS = ("edge", "junction", "memory")  # those with a critical limit
+_SENSORS = ("edge", "junction", "memory")  # those with a critical limit
 _ERRORS = ("correctable", "uncorrectable", "deferred")
 
 
@@ -92,15 +92,22 @@ def replaced(known: Mapping[str, str], readings: Iterable[Reading]) -> set[str]:
     return {uuid for uuid, bdf in known.items() if uuid not in present.get(bdf, {uuid})}
 
 
-def _hot(device: _Device, sample: Sample) -> Iterator[tuple[str, str]]:
-    for sensor in SENSORS:
+def margins(sample: Sample) -> dict[str, float]:
+    """How many degrees each sensor is below its critical limit, where both are known."""
+    found = {}
+    for sensor in _SENSORS:
         value, limit = sample.get(f"temperature_{sensor}"), sample.get(f"temperature_{sensor}_critical")
-        if not isinstance(value, float) or not isinstance(limit, float):
-            continue
-        if value >= limit and sensor not in device.hot:
+        if isinstance(value, float) and isinstance(limit, float):
+            found[sensor] = limit - value
+    return found
+
+
+def _hot(device: _Device, sample: Sample) -> Iterator[tuple[str, str]]:
+    for sensor, margin in margins(sample).items():
+        if margin <= 0 and sensor not in device.hot:
             device.hot.add(sensor)
-            yield "hot", f"{sensor} {value:.0f} °C, critical {limit:.0f} °C"
-        elif value < limit - COOL:
+            yield "hot", f"{sensor} {sample[f'temperature_{sensor}']:.0f} °C"
+        elif margin > COOL:
             device.hot.discard(sensor)
 
 

@@ -8,11 +8,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .sample import Sample
 
-__all__ = ["REASONS", "reason_of", "seconds"]
+__all__ = ["HEAT", "REASONS", "reason_of", "seconds"]
 
 REASONS = ("power", "current", "thermal", "prochot", "other")
 """Kinds of what makes a card hold itself back: its power limit, the current of a rail, a temperature, a signal of the
 platform."""
+HEAT = ("thermal", "prochot")
+"""Those of REASONS that no healthy card has. The others only say that it works as hard as it may."""
 
 # How the bits of throttle_status, and the residencies, begin.
 _KINDS = {

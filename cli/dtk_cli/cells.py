@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import dtk
+from dtk import throttle
 from dtk_cli.grid import BLANK, Cell
 from dtk_cli.text import CYAN, DIM, GREEN, RED, YELLOW, Screen
 
@@ -19,8 +20,6 @@ WARM_MARGIN = 10  # °C below critical
 # What every card should tell: for these the vendor's library is asked where a driver's files lack one. For the rest it
 # takes too long.
 BASIC = ("utilization_gpu", "memory_total", "memory_used", "temperature_edge", "power_draw", "power_limit")
-
-HEAT = ("temp_", "vrhot", "prochot")  # how the throttle bits begin that tell of heat; the others of power and current
 
 # What a table says for a value that is missing, by reason.
 WORDS = {
@@ -104,7 +103,7 @@ def state(sample: dtk.Sample) -> Cell:
     if any(_margin(sample, sensor) <= 0 for sensor in SENSORS):
         return ("hot", RED)
     throttled = sample.throttle_status or ()
-    if any(bit.startswith(HEAT) for bit in throttled):
+    if any(throttle.reason_of(bit) in throttle.HEAT for bit in throttled):
         return ("throttled", RED)
     if _is_full(sample):
         return ("full", YELLOW)

@@ -12,7 +12,6 @@ __all__ = ["Book", "Entry", "View"]
 
 FRESH_INTERVALS = 3  # a value older than so many intervals goes
 BUSY = 50.0  # percent of use from which a link must run at full speed: an idle one slows down
-HELD_BACK = ("thermal", "prochot")  # what no healthy card is held back by; its power limit is another matter
 
 
 class Entry(NamedTuple):
@@ -115,7 +114,7 @@ class Book:
                 sums = device.throttled or {}
                 device.throttled = {reason: sums.get(reason, 0.0) + span for reason, span in spans.items()}
                 now = {throttle.reason_of(bit) for bit in sample.throttle_status or ()}
-                device.held_back = any(spans[reason] or reason in now for reason in HELD_BACK)
+                device.held_back = any(spans[reason] or reason in now for reason in throttle.HEAT)
             device.sample = sample
             device.last_success = sample.timestamp
         elif reading.state == "asleep":
@@ -168,15 +167,8 @@ def _inherit(entry: Entry, entries: dict[str, Entry]) -> Entry:
 
 def _is_degraded(sample: dtk.Sample) -> bool:
     errors, pages = sample.get("ecc_uncorrectable"), sample.get("pending_pages")
-    return bool(errors) or bool(pages) or _is_hot(sample) or _is_slow_link(sample)
-
-
-def _is_hot(sample: dtk.Sample) -> bool:
-    return any(
-        isinstance(value := sample.get(f"temperature_{sensor}"), float)
-        and isinstance(limit := sample.get(f"temperature_{sensor}_critical"), float)
-        and value >= limit
-        for sensor in events.SENSORS
+    return (
+        bool(errors) or bool(pages) or min(events.margins(sample).values(), default=1.0) <= 0 or _is_slow_link(sample)
     )
 
 
