@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import dtk
-from dtk_cli.cells import HEAT, number
+from dtk import throttle
+from dtk_cli.cells import number
 from dtk_cli.names import driver_version, gpu_temperature
 
 Answer = Callable[[dtk.Snapshot, dtk.Reading], "str | None"]
@@ -86,13 +87,13 @@ def _temperature(_: dtk.Snapshot, device: dtk.Reading) -> str | None:
 
 
 def _throttled(*reasons: str) -> Answer:
-    """Whether one of the reasons is active that begin so."""
+    """Whether one of these of throttle.REASONS is active."""
 
     def answer(_: dtk.Snapshot, device: dtk.Reading) -> str | None:
         bits = device.sample.throttle_status
         if bits is None:
             return None
-        return "Active" if any(bit.startswith(reasons) for bit in bits) else "Not Active"
+        return "Active" if any(throttle.reason_of(bit) in reasons for bit in bits) else "Not Active"
 
     return answer
 
@@ -155,8 +156,8 @@ QUESTIONS = {
     "pcie.link.width.max": _is("pcie_link_width_max"),
     "vbios_version": Question(lambda _, device: device.info.get("vbios"), ours="vbios", tiers=("static",)),
     "fan.speed": _is("fan_speed", unit="%"),
-    "clocks_event_reasons.sw_power_cap": Question(_throttled("ppt", "spl", "fppt", "sppt"), tiers=("fast",)),
-    "clocks_event_reasons.sw_thermal_slowdown": Question(_throttled(*HEAT), tiers=("fast",)),
+    "clocks_event_reasons.sw_power_cap": Question(_throttled("power"), tiers=("fast",)),
+    "clocks_event_reasons.sw_thermal_slowdown": Question(_throttled(*throttle.HEAT), tiers=("fast",)),
     "memory.total": _bytes("memory_total"),
     "memory.used": _bytes("memory_used"),
     "memory.free": _bytes("memory_free"),
