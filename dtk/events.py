@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "Event", "Watcher", "margins", "replaced"]
 
 KINDS = ("lost", "hung", "back", "hot", "throttled", "ecc")
-"""lost: gone from the machine. hung: did not answer by the deadline. back: answers again. hot: a sensor reached its
-critical limit. throttled: it began to hold itself back. ecc: memory errors were counted."""
+"""lost: gone from the machine. hung: did not answer by the deadline. back: answers again. hot: a sensor came
+within HOT degrees of its critical limit. throttled: it began to hold itself back. ecc: memory errors were counted."""
 
-COOL = 3.0  # degrees below the limit where "hot" is over
+HOT, COOL = 3.0, 8.0  # degrees below the limit where "hot" begins and ends: a card holds itself just below it
 
 _SENSORS = ("edge", "junction", "memory")  # those with a critical limit
 _ERRORS = ("correctable", "uncorrectable", "deferred")
@@ -104,7 +104,7 @@ def margins(sample: Sample) -> dict[str, float]:
 
 def _hot(device: _Device, sample: Sample) -> Iterator[tuple[str, str]]:
     for sensor, margin in margins(sample).items():
-        if margin <= 0 and sensor not in device.hot:
+        if margin <= HOT and sensor not in device.hot:
             device.hot.add(sensor)
             yield "hot", f"{sensor} {sample[f'temperature_{sensor}']:.0f} °C"
         elif margin > COOL:

@@ -167,9 +167,8 @@ def _inherit(entry: Entry, entries: dict[str, Entry]) -> Entry:
 
 def _is_degraded(sample: dtk.Sample) -> bool:
     errors, pages = sample.get("ecc_uncorrectable"), sample.get("pending_pages")
-    return (
-        bool(errors) or bool(pages) or min(events.margins(sample).values(), default=1.0) <= 0 or _is_slow_link(sample)
-    )
+    is_hot = any(margin <= events.HOT for margin in events.margins(sample).values())
+    return bool(errors) or bool(pages) or is_hot or _is_slow_link(sample)
 
 
 def _is_slow_link(sample: dtk.Sample) -> bool:
