@@ -169,7 +169,7 @@ class Service:
             return write(())
         samples = {entry.uuid: entry.sample for entry in view.entries}
         node = view.snapshot.system.hostname or platform.node()
-        return write(compat.families(view.snapshot, kind, node, lambda reading: samples.get(reading.uuid), {}))
+        return write(compat.families(view.snapshot, kind, node, samples))
 
     def devices(self, packed: bool) -> bytes:
         """The page /v1/devices. Its processes only where those are asked for: they are other people's."""
