@@ -1,4 +1,4 @@
-"""dtk-exporter through HTTP, on simulated machines with faults: what it serves of cards that are well, and that are not."""
+"""dtk-exporter through HTTP, on simulated machines: what it serves of cards that are well, and that are not."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ def uuids(root: Path) -> list[str]:
     return [device.uuid for device in dtk.take_snapshot(root, slow=False).devices]
 
 
+def run(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command, env = [COMMAND, "--root", str(root), *arguments], environment(**variables)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30)
+
+
 def once(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [COMMAND, "--once", "--root", str(root), *arguments]
-    return subprocess.run(
-        command, env=environment(**variables), capture_output=True, text=True, check=False, timeout=30
-    )
+    return run(root, "--once", *arguments, **variables)
 
 
 # ---- names ----
@@ -73,10 +75,10 @@ def test_every_metric_of_the_catalogue_has_its_family() -> None:
 def stable(text: str, root: Path) -> str:
     """A page without what differs from run to run: the exporter's own cost, times, and ages."""
     keep = []
-    moving = r"^(process_|python_|dtk_build_info|dtk_exporter_(reader|render|last|config|snapshots|http)|dtk_collect_duration)"
+    own = r"process_|python_|dtk_build_info|dtk_exporter_(reader|render|last|config|snap|http)|dtk_collect_duration"
     for line in text.splitlines():
         name = line.split()[2] if line.startswith("# ") else line
-        if re.match(moving, name):
+        if re.match(own, name):
             continue
         if re.match(r"dtk_(device_(last_success|sample_age)|process_start_time)", line):
             line = line.rsplit(" ", 1)[0] + " T"
@@ -292,7 +294,7 @@ def test_memory_errors_and_heat_degrade(tmp_path: Path) -> None:
     node = alive(tmp_path / "node", "mi210:2")
     broken, warm = uuids(tmp_path / "node")
     with exporting(tmp_path / "node") as exporter:
-        for tick in range(3):
+        for _ in range(3):
             sim.set_faults(tmp_path / "node", ["ecc:uncorrectable=0", "throttle:137438953472=1"])  # temp_core
             node.advance()
             time.sleep(0.3)
@@ -452,8 +454,7 @@ def test_no_machine(tmp_path: Path) -> None:
 def test_port_in_use(machine: Get) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [COMMAND, "--root", str(machine("mi210")), "--web.listen-address", f"127.0.0.1:{port}"]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+        done = run(machine("mi210"), "--web.listen-address", f"127.0.0.1:{port}")
     assert done.returncode != 0
     assert str(port) in done.stderr
     assert "Traceback" not in done.stderr

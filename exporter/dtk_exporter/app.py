@@ -73,10 +73,11 @@ class Application:
         return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, _encoding(packed)
 
     def _devices(self, environ: WSGIEnvironment) -> Answer:
-        if (late := self._service.lateness()) is not None:
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, late)
         packed = _takes_gzip(environ)
-        return HTTPStatus.OK, JSON, self._service.devices(packed), _encoding(packed)
+        body = self._service.devices(packed)
+        if body is None:
+            return self._ready(environ)
+        return HTTPStatus.OK, JSON, body, _encoding(packed)
 
     def _ready(self, _: WSGIEnvironment) -> Answer:
         if (late := self._service.lateness()) is not None:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import dtk
 from dtk import events, throttle
 
+from .allocation import Holder
+
 __all__ = ["BY_NAME", "CATALOGUE", "FAMILIES", "NAMES", "Column", "Family"]
 
 STATES = ("ok", "degraded", "lost", "unknown")
@@ -20,7 +22,7 @@ SOURCE_HELP = "crashes of dtk-reader, hangs of it, the vendor's library, the mon
 INFO = (
     "uuid index pci_address model vendor driver driver_version serial card partition drm_render numa_node arch".split()
 )
-ALLOCATION = "uuid source job step namespace pod pod_uid container user".split()
+ALLOCATION = Holder._fields
 PROCESS_INFO = "pid name user job container pod_uid".split()
 
 

@@ -18,8 +18,6 @@ __all__ = ["main"]
 
 log = logging.getLogger("dtk-exporter")
 
-FIRST_SECONDS = 2.0  # beyond the deadline, for the first look
-
 
 def main() -> int:
     """The command. Returns its exit status."""
@@ -28,7 +26,9 @@ def main() -> int:
     try:
         given, config = parse(arguments, os.environ)
         with Service(config) as service:
-            view = service.first(config.collect_deadline + FIRST_SECONDS)
+            view = service.first()
+            if view and view.snapshot.system.simulated:
+                log.info("SIMULATED: these cards do not exist")
             return _once(service, view is not None) if "once" in given else _serve(service, arguments)
     except dtk.Error as error:
         print(f"dtk-exporter: {error}", file=sys.stderr)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import dtk
 
-__all__ = ["by_device", "put"]
+__all__ = ["biggest", "by_device", "put"]
 
 
 def by_device(table: dtk.ProcessTable) -> Counter[str]:
@@ -16,14 +16,18 @@ def by_device(table: dtk.ProcessTable) -> Counter[str]:
 
 
 def put(put: Callable[..., None], table: dtk.ProcessTable, most: int) -> None:
-    """Put the processes that use the most device memory, at most so many of them, and how many were left out.
+    """Put the biggest processes and how many were left out.
 
     No command lines: they hold secrets, and there is no end of them.
     """
-    by_memory = sorted(table.processes, key=lambda process: (-_memory(process), process.pid))
-    for process in by_memory[:most]:
+    for process in biggest(table, most):
         _put_process(put, process)
-    put("dtk_exporter_processes_dropped", max(0, len(by_memory) - most))
+    put("dtk_exporter_processes_dropped", max(0, len(table.processes) - most))
+
+
+def biggest(table: dtk.ProcessTable, most: int) -> list[dtk.Process]:
+    """The processes that use the most device memory, at most so many of them."""
+    return sorted(table.processes, key=lambda process: (-_memory(process), process.pid))[:most]
 
 
 def _memory(process: dtk.Process) -> int:

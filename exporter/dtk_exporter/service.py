@@ -16,6 +16,7 @@ import dtk
 from dtk import document, sim
 
 from . import compat, page
+from .allocation import allocations
 from .app import Application
 from .book import View
 from .collect import Own, collect
@@ -23,6 +24,7 @@ from .exposition import Bodies, encode
 from .families import SOURCES
 from .options import Config
 from .pods import PodResources
+from .processes import biggest
 from .server import Server
 from .watch import Watch
 from .webconfig import WebConfig
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = ["Service"]
+
+FIRST_SECONDS = 2.0  # beyond the deadline, for the first look
 
 log = logging.getLogger("dtk-exporter")
 
@@ -70,8 +74,13 @@ class Service:
             self._server = self._replace_server(self._server, config)
         if _reads(config) != _reads(old):
             watch = Watch(config, self._demo or config.root, self._errors)
-            self._watch.close()
-            self._watch = watch
+            try:
+                watch.first(config.collect_deadline + FIRST_SECONDS)
+            except dtk.Error:
+                watch.close()
+                raise
+            self._watch, old_watch = watch, self._watch
+            old_watch.close()
         if config.collect_pod_resources != old.collect_pod_resources:
             if self._pods:
                 self._pods.close()
@@ -123,9 +132,9 @@ class Service:
 
     # ---- what it serves ----
 
-    def first(self, timeout: float) -> View | None:
-        """The first view, None when none came in so many seconds. Raises what keeps it away for good."""
-        return self._watch.first(timeout)
+    def first(self) -> View | None:
+        """The first view, None when none came by the deadline. Raises what keeps it away for good."""
+        return self._watch.first(self._config.collect_deadline + FIRST_SECONDS)
 
     def metrics(self, content_type: str, write: Callable[[Iterable[Metric]], bytes], packed: bool) -> bytes:
         """The page /metrics in a format."""
@@ -167,14 +176,26 @@ class Service:
         _, write = encode("")
         if view is None:
             return write(())
+        snapshot, config = view.snapshot, self._config
         samples = {entry.uuid: entry.sample for entry in view.entries}
-        node = view.snapshot.system.hostname or platform.node()
-        return write(compat.families(view.snapshot, kind, node, samples))
+        table = snapshot.processes if config.collect_processes else None
+        shown = biggest(table, config.collect_processes_max) if table else ()
+        node = snapshot.system.hostname or platform.node()
+        return write(compat.families(snapshot, kind, node, samples, self._pod_names(view), shown))
 
-    def devices(self, packed: bool) -> bytes:
-        """The page /v1/devices. Its processes only where those are asked for: they are other people's."""
+    def _pod_names(self, view: View) -> dict[str, tuple[str, str, str]]:
+        """(namespace, pod, container) of each device that the kubelet gave to one."""
+        devices = view.snapshot.devices
+        rows = allocations((), devices, self._pods.allocations if self._pods else ())
+        return {row.uuid: (row.namespace, row.pod, row.container) for row in rows}
+
+    def devices(self, packed: bool) -> bytes | None:
+        """The page /v1/devices; None when the values are not fresh. Its processes only where those are asked for: they
+        are other people's.
+        """
         view = self._watch.book.view()
-        assert view is not None, "lateness() tells"
+        if view is None or not view.is_fresh:
+            return None
 
         def make() -> bytes:
             found = document.document(view.snapshot)
