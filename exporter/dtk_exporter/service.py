@@ -191,7 +191,7 @@ class Service:
 
     def devices(self, packed: bool) -> bytes | None:
         """The page /v1/devices; None when the values are not fresh. Its processes only where those are asked for: they
-        are other people's.
+        are other people's. Their command lines never.
         """
         view = self._watch.book.view()
         if view is None or not view.is_fresh:
@@ -201,6 +201,8 @@ class Service:
             found = document.document(view.snapshot)
             if not self._config.collect_processes:
                 found["processes"] = None
+            for process in found["processes"] or ():
+                process["command"] = None  # it may hold secrets
             return document.render(found).encode()
 
         return self._bodies.get(view, ("devices",), make, packed)
