@@ -1,0 +1,117 @@
+"""dtk-exporter for ten minutes on a living machine with random faults, one card hanging all the time.
+
+It is scraped every half second. A scrape that fails or takes long is counted, and memory, threads and descriptors at
+the end are compared with those after the first minute: a healthy exporter has lost nothing and not grown.
+
+    python bench/soak.py [SECONDS]
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from dtk import sim
+from dtk.sim.run import keep_alive
+from exporter import COMMAND, Target, running
+
+SCRAPE_EVERY = 0.5
+LONG = 0.5  # seconds
+WARM = 60.0  # seconds after which it should not grow any more
+HUNG = "hang=7"  # for the whole run
+FAULTS = ("lost", "hang", "eio", "enodev", "garbage", "truncated", "denied", "throttle", "ecc", "suspended")
+
+
+class Size:
+    """What may not grow."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.memory = process.memory_info().rss / 1e6
+        self.threads = process.num_threads()
+        self.descriptors = process.num_fds()
+
+    def __str__(self) -> str:
+        return f"{self.memory:.1f} MB, {self.threads} threads, {self.descriptors} descriptors"
+
+
+def trouble(below: Path, exporter: psutil.Process, stop: threading.Event, done: dict[str, int]) -> None:
+    """Faults that come and go at random, and readers that are killed."""
+    chance = random.Random(1)
+    while not stop.wait(chance.uniform(0.2, 3)):
+        kinds = chance.sample(FAULTS, chance.randint(0, 3))
+        sim.set_faults(below, [HUNG, *(f"{kind}={chance.randrange(7)}" for kind in kinds)])
+        for kind in kinds:
+            done[kind] = done.get(kind, 0) + 1
+        if chance.random() < 0.1:
+            for reader in exporter.children():
+                os.kill(reader.pid, signal.SIGKILL)
+            done["reader killed"] = done.get("reader killed", 0) + 1
+
+
+def scrape(target: Target, seconds: float) -> tuple[list[float], int, Size]:
+    """Times of the scrapes, how many failed, and the size after the warm-up."""
+    times: list[float] = []
+    failed = 0
+    begin = time.monotonic()
+    warm = Size(target.process)
+    is_warm = False
+    while (elapsed := time.monotonic() - begin) < seconds:
+        try:
+            taken, page = target.scrape()
+            times.append(taken)
+            failed += b"# EOF" not in page
+        except Exception as error:  # noqa: BLE001 - whatever it is, the scrape is lost
+            print(f"after {elapsed:.0f} s: {error!r}")
+            failed += 1
+        if not is_warm and elapsed > min(WARM, seconds / 3):
+            warm, is_warm = Size(target.process), True
+        time.sleep(SCRAPE_EVERY)
+    return times, failed, warm
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
+    with tempfile.TemporaryDirectory(prefix="dtk-soak-") as directory:
+        below, mounted = Path(directory) / "below", Path(directory) / "mounted"
+        simulator = sim.Simulator(below, sim.assemble(["mi210:8"], 1), 1.0, [HUNG])
+        stop, done = threading.Event(), dict[str, int]()
+        with sim.mount(below, mounted):
+            options = ["--web.listen-address", "127.0.0.1:0", "--collect.processes"]
+            with running(COMMAND, "--root", str(mounted), *options) as target:
+                threads = [
+                    threading.Thread(target=keep_alive, args=(simulator, 1.0, stop)),
+                    threading.Thread(target=trouble, args=(below, target.process, stop, done)),
+                ]
+                for thread in threads:
+                    thread.start()
+                times, failed, warm = scrape(target, seconds)
+                stop.set()
+                for thread in threads:
+                    thread.join()
+                end = Size(target.process)
+                began = time.monotonic()
+                target.process.terminate()
+                target.process.wait(5)
+                ended = time.monotonic() - began
+            sim.set_faults(below, [])
+    print(
+        f"{len(times)} scrapes in {seconds:.0f} s, {failed} lost, {sum(t > LONG for t in times)} longer than {LONG} s"
+    )
+    print(f"p50 {1e3 * sorted(times)[len(times) // 2]:.1f} ms, longest {1e3 * max(times):.0f} ms")
+    print(f"after the warm-up: {warm}")
+    print(f"at the end:        {end}")
+    print(f"ended {ended:.2f} s after SIGTERM, a card hanging")
+    print("faults:", ", ".join(f"{kind} {count}" for kind, count in sorted(done.items())))
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
