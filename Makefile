@@ -3,18 +3,18 @@
 # make lint    style, types, imports, and a build in which warnings are errors
 # make bench   measure
 # make format  let the formatters have their way
-# make generate  write what is derived from metrics.def and status.def
+# make generate  write what is derived from metrics.def and status.def, and the dashboards
 # make clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WHEELS := build/wheel
-SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli exporter man -type f ! -name '*.pyc')
+SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli exporter/dtk_exporter man -type f ! -name '*.pyc')
 C_FILES = $(shell find dtk/_native tests examples bench -name '*.[ch]' ! -name cdef.h)
 PIP := $(BIN)/pip -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench format generate clean system
+.PHONY: demo test lint bench format generate dashboards clean system
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -47,6 +47,11 @@ format: $(VENV)/tools
 
 generate:
 	@$(PYTHON) tools/generate.py
+	@$(MAKE) -s dashboards
+
+# They come from the catalogue as the built library has it, so after what is generated above.
+dashboards: $(VENV)/installed
+	@$(BIN)/python tools/dashboards.py
 
 clean:
 	@rm -rf build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What the Grafana dashboards are made of."""
