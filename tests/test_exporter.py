@@ -314,11 +314,15 @@ def test_memory_errors_and_heat_degrade(tmp_path: Path) -> None:
 
 def test_a_narrow_link_degrades(copy_machine: Get) -> None:
     root = copy_machine("mi210")
-    narrow, other = uuids(root)[:2]
-    directory = device_directory(root, dtk.take_snapshot(root).devices[0].bdf).relative_to(root)
-    put(root, f"{directory}/current_link_width", "8\n")
+    narrow, other, idle = uuids(root)[:3]
+    for device, use in zip(dtk.take_snapshot(root).devices, (90, 90, 0), strict=False):
+        directory = device_directory(root, device.bdf).relative_to(root.resolve())
+        put(root, f"{directory}/gpu_busy_percent", f"{use}\n")
+        if device.index != 1:
+            put(root, f"{directory}/current_link_width", "8\n")
     with exporting(root) as exporter:
         page = exporter.metrics()
+    assert page.one("dtk_device_state", uuid=idle, state="degraded") == 0  # an idle link may be narrow
     assert page.one("dtk_device_state", uuid=narrow, state="degraded") == 1
     assert page.one("dtk_device_state", uuid=other, state="degraded") == 0
 

@@ -11,7 +11,7 @@ from dtk import events, throttle
 __all__ = ["Book", "Entry", "View"]
 
 FRESH_INTERVALS = 3  # a value older than so many intervals goes
-BUSY = 50.0  # percent of use from which a link must run at full speed: an idle one slows down
+BUSY = 20.0  # percent of use from which a link must run as it can: that of an idle card is slower, and may be narrower
 
 
 class Entry(NamedTuple):
@@ -58,6 +58,7 @@ class _Device:
         self.counts = dict.fromkeys(events.KINDS, 0)
         self.throttled: dict[str, float] | None = None
         self.held_back = False  # in the last look
+        self.slow_link = False  # when it last worked
 
 
 class Book:
@@ -115,6 +116,8 @@ class Book:
                 device.throttled = {reason: sums.get(reason, 0.0) + span for reason, span in spans.items()}
                 now = {throttle.reason_of(bit) for bit in sample.throttle_status or ()}
                 device.held_back = any(spans[reason] or reason in now for reason in throttle.HEAT)
+            if (sample.utilization_gpu or 0) >= BUSY:
+                device.slow_link = _is_slow_link(sample)
             device.sample = sample
             device.last_success = sample.timestamp
         elif reading.state == "asleep":
@@ -138,7 +141,7 @@ class Book:
         elif sample is None:
             condition = "unknown"
         else:
-            condition = "degraded" if device.held_back or _is_degraded(sample) else "ok"
+            condition = "degraded" if device.held_back or device.slow_link or _is_degraded(sample) else "ok"
         return Entry(
             uuid,
             device.reading,
@@ -168,14 +171,13 @@ def _inherit(entry: Entry, entries: dict[str, Entry]) -> Entry:
 def _is_degraded(sample: dtk.Sample) -> bool:
     errors, pages = sample.get("ecc_uncorrectable"), sample.get("pending_pages")
     is_hot = any(margin <= events.HOT for margin in events.margins(sample).values())
-    return bool(errors) or bool(pages) or is_hot or _is_slow_link(sample)
+    return bool(errors) or bool(pages) or is_hot
 
 
 def _is_slow_link(sample: dtk.Sample) -> bool:
-    width, most = sample.get("pcie_link_width"), sample.get("pcie_link_width_max")
-    if isinstance(width, int) and isinstance(most, int) and width < most:
-        return True
-    speed, top, use = (sample.get(name) for name in ("pcie_link_speed", "pcie_link_speed_max", "utilization_gpu"))
-    return (
-        isinstance(speed, float) and isinstance(top, float) and isinstance(use, float) and speed < top and use >= BUSY
+    """Narrower or slower than the card can."""
+    pairs = (
+        (sample.pcie_link_width, sample.pcie_link_width_max),
+        (sample.pcie_link_speed, sample.pcie_link_speed_max),
     )
+    return any(value is not None and most is not None and value < most for value, most in pairs)
