@@ -27,7 +27,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 class Application:
-    """Answers requests out of the service's last view."""
+    """Answers GET and HEAD, which is all the server lets through, out of the service's last view."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -42,20 +42,15 @@ class Application:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """WSGI."""
-        method = environ["REQUEST_METHOD"]
-        route = self._routes.get(environ.get("PATH_INFO", ""))
-        if method not in ("GET", "HEAD"):
-            answer = _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD: nothing here changes anything")
-            answer[3].append(("Allow", "GET, HEAD"))
-        elif route is None:
-            answer = _text(HTTPStatus.NOT_FOUND, f"nothing here; there are {' '.join(self._routes)}")
-        else:
-            answer = route(environ)
-        status, content_type, body, more = answer
+        route = self._routes.get(environ.get("PATH_INFO", ""), self._nothing)
+        status, content_type, body, more = route(environ)
         headers = [("Content-Type", content_type), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")]
         headers += [("X-Content-Type-Options", "nosniff"), *more]
         start_response(f"{status.value} {status.phrase}", headers)
-        return [b"" if method == "HEAD" else body]
+        return [body]
+
+    def _nothing(self, _: WSGIEnvironment) -> Answer:
+        return _text(HTTPStatus.NOT_FOUND, f"nothing here; there are {' '.join(self._routes)}")
 
     def _page(self, _: WSGIEnvironment) -> Answer:
         return HTTPStatus.OK, HTML, self._service.page(), [("Content-Security-Policy", POLICY)]

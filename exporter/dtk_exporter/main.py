@@ -16,7 +16,7 @@ from .service import Service
 
 __all__ = ["main"]
 
-log = logging.getLogger("dtk-exporter")
+logger = logging.getLogger("dtk_exporter")
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
         with Service(config) as service:
             view = service.first()
             if view and view.snapshot.system.simulated:
-                log.info("SIMULATED: these cards do not exist")
+                logger.info("SIMULATED: these cards do not exist")
             return _once(service, view is not None) if "once" in given else _serve(service, arguments)
     except dtk.Error as error:
         print(f"dtk-exporter: {error}", file=sys.stderr)
@@ -43,16 +43,16 @@ def _serve(service: Service, arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: signals.put(number))
     for address in service.listen():
-        log.info("listening on %s", address)
+        logger.info("listening on %s", address)
     while (received := signals.get()) == signal.SIGHUP:
         try:
             _, config = parse(arguments, os.environ)
             service.reload(config)
-            log.info("the configuration was read again")
+            logger.info("the configuration was read again")
         except dtk.Error as error:
             service.reload_failed()
-            log.error("the old configuration stays: %s", error)
-    log.info("ended by %s", signal.Signals(received).name)
+            logger.error("the old configuration stays: %s", error)
+    logger.info("ended by %s", signal.Signals(received).name)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import platform
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from .book import View
 from .collect import Own, collect
 from .exposition import Bodies, encode
 from .families import SOURCES
+from .guard import Counters
 from .options import Config
 from .pods import PodResources
 from .processes import biggest
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Service"]
 
 FIRST_SECONDS = 2.0  # beyond the deadline, for the first look
-
-log = logging.getLogger("dtk-exporter")
 
 
 class Service:
@@ -57,7 +55,7 @@ class Service:
 
     # ---- its life ----
 
-    def listen(self) -> tuple[str, ...]:
+    def listen(self) -> list[str]:
         """Begin to serve. Returns the addresses. Raises what is wrong with them or with the web configuration."""
         self._server = self._start_server(self._config)
         return self._server.addresses
@@ -152,7 +150,7 @@ class Service:
 
     def _own(self) -> Own:
         cpu, memory = self._watch.reader_cost()
-        counters = self._server.counters if self._server else {}
+        counters = self._server.counters if self._server else Counters()
         return Own(
             errors={**self._errors, "kubelet": self._pods.errors if self._pods else 0},
             reader_cpu=cpu,
@@ -160,8 +158,8 @@ class Service:
             render_seconds=self._render_seconds,
             reload_good=self._reload_good,
             reload_time=self._reload_time,
-            requests={},
-            rejected=counters,
+            requests=dict(counters.requests),
+            rejected=dict(counters.rejected),
         )
 
     def compat(self, packed: bool) -> bytes | None:

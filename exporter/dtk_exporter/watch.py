@@ -19,7 +19,7 @@ FIRST_DELAY, LAST_DELAY = 1.0, 60.0  # seconds before a monitor that ended is st
 
 REFUSALS = (dtk.InvalidArgument, dtk.LibraryError)  # what no later look will mend
 
-log = logging.getLogger("dtk-exporter")
+logger = logging.getLogger("dtk_exporter")
 
 
 class Watch:
@@ -78,7 +78,7 @@ class Watch:
                     self._settled.set()
                     return
                 self._errors["monitor"] += 1
-                log.error("%s; again in %.0f s", error, delay)
+                logger.error("%s; again in %.0f s", error, delay)
             self._monitor.close()
             if self._closed.wait(delay):
                 return
@@ -86,7 +86,7 @@ class Watch:
             try:
                 self._monitor = self._start()
             except dtk.Error as error:
-                log.error("%s", error)
+                logger.error("%s", error)
 
     def _count(self) -> None:
         now, before = self._monitor.counters, self._counted
