@@ -131,6 +131,8 @@ class Exporter:
             self.process.kill()
             self.process.wait()
             self._thread.join(5)
+            if self.process.stderr:
+                self.process.stderr.close()
 
     def __enter__(self) -> Exporter:
         return self

@@ -280,13 +280,20 @@ def test_a_reader_that_is_killed_is_a_counter(machine: Get) -> None:
         assert set(page.of("dtk_device_up").values()) == {1}
 
 
-def test_old_values_go_when_nobody_looks(machine: Get) -> None:
-    with exporting(machine("mi210")) as exporter:
+def test_old_values_go_when_nobody_looks(copy_machine: Get) -> None:
+    root = copy_machine("mi210")
+    with exporting(root) as exporter:
+        away = root.rename(root.with_name("away"))
         (reader,) = psutil.Process(exporter.process.pid).children()
-        reader.suspend()
-        monitor_is_late = exporter.until(lambda page: set(page.of("dtk_device_up").values()) == {0})
-        assert monitor_is_late.of("dtk_device_power_watts") == {}
         reader.kill()
+        page = exporter.until(lambda page: set(page.of("dtk_device_up").values()) == {0})
+        assert page.of("dtk_device_power_watts") == page.of("dtk_device_allocation_info") == {}
+        assert set(page.of("dtk_device_state", state="unknown").values()) == {1}
+        assert all(page.of("dtk_device_last_success_timestamp_seconds").values())
+        assert exporter.get("/-/ready").status == exporter.get("/v1/devices").status == 503
+        assert exporter.get("/-/healthy").status == 200
+        assert page.one("dtk_collect_errors_total", source="monitor") == 1
+        away.rename(root)
         exporter.until(lambda page: set(page.of("dtk_device_up").values()) == {1})
 
 
@@ -389,7 +396,7 @@ def test_allocation_by_cgroup(machine: Get) -> None:
     assert jobs
     assert pods
     rows = [dict(labels) for labels in page.of("dtk_device_allocation_info")]
-    assert {(row["uuid"], row["job"]) for row in rows if row["source"] == "slurm"} == jobs
+    assert {(row["uuid"], row["job_id"]) for row in rows if row["source"] == "slurm"} == jobs
     assert {(row["uuid"], row["pod_uid"]) for row in rows if row["source"] == "k8s"} == pods
 
 

@@ -17,8 +17,8 @@ class Holder(NamedTuple):
 
     uuid: str
     source: str
-    job: str = ""
-    step: str = ""
+    job_id: str = ""  # not "job", which Prometheus has its own idea of
+    step_id: str = ""
     namespace: str = ""
     pod: str = ""
     pod_uid: str = ""
@@ -53,7 +53,7 @@ def _by_cgroup(process: dtk.Process, uuid: str) -> Holder | None:
     container, user = process.container or "", process.user or ""
     if process.slurm_job:
         job, step = process.slurm_job, process.slurm_step or ""
-        return Holder(uuid, "slurm", job=job, step=step, container=container, user=user)
+        return Holder(uuid, "slurm", job_id=job, step_id=step, container=container, user=user)
     if process.pod:
         return Holder(uuid, "k8s", pod_uid=process.pod, container=container, user=user)
     return Holder(uuid, "container", container=container, user=user) if container else None

@@ -63,6 +63,7 @@ def collect(
     their own, None for none of them.
     """
     page = Page()
+    page.put("dtk_exporter_snapshots_total", view.number if view else 0)
     if view is not None:
         for entry in view.entries:
             _identity(page, entry, view.snapshot)
@@ -72,7 +73,6 @@ def collect(
         if view.is_fresh:
             _processes(page, view, pods, most_processes)
         page.put("dtk_exporter_simulated", float(view.snapshot.system.simulated))
-        page.put("dtk_exporter_snapshots_total", view.number)
         page.put("dtk_exporter_last_snapshot_timestamp_seconds", view.snapshot.timestamp)
     _own(page, own)
     return [*page.metrics(), *_process_collector.collect()]

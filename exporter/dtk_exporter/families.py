@@ -23,7 +23,7 @@ INFO = (
     "uuid index pci_address model vendor driver driver_version serial card partition drm_render numa_node arch".split()
 )
 ALLOCATION = Holder._fields
-PROCESS_INFO = "pid name user job container pod_uid".split()
+PROCESS_INFO = "pid name user job_id container pod_uid".split()
 
 
 class Family(NamedTuple):
