@@ -9,15 +9,19 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus import Prometheus
+from prometheus_client.parser import text_string_to_metric_families
+from smi import environment
 
 import dtk
+from dtk_exporter import families
+from exporter import COMMAND
 
 PROJECT = Path(__file__).parent.parent
 EXPOSITION = Path(__file__).parent / "data" / "exposition"
@@ -101,10 +105,20 @@ def test_the_node_shows_every_family_of_the_catalogue() -> None:
 
 def test_each_family_of_the_exporter_is_shown() -> None:
     shown = set(re.findall(r"\b(?:dtk|process)_\w+", " ".join(EXPRESSIONS["node"] + EXPRESSIONS["fleet"])))
-    served = set(re.findall(r"^\w+", (EXPOSITION / "slurm.prom").read_text(), re.M))
     # The table of processes has their memory.
-    details = {family for family in served if family.startswith("dtk_process_")}
-    assert served - details <= shown
+    details = {name for name in families.NAMES if name.startswith("dtk_process_")}
+    assert set(families.NAMES) - details <= shown
+    assert {name for name in shown if name.startswith("dtk_")} <= set(families.NAMES)
+
+
+def test_the_pages_of_these_tests_are_as_the_exporter_makes_them() -> None:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for page in EXPOSITION.glob("*.prom"):
+        for family in text_string_to_metric_families(page.read_text()):
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).add(tuple(sample.labels))
+    ours = {name: labels for name, labels in found.items() if name.startswith("dtk_")}
+    assert ours == {family.name: {family.labels} for family in families.FAMILIES}
 
 
 def test_counters_are_taken_as_counters() -> None:
@@ -234,30 +248,43 @@ POD_LABELS = [
 ]
 
 
+MACHINES = ("mi300x-cpx", "mixed")
+
+
+def page(root: Path) -> str:
+    """What dtk-exporter says of a simulated machine."""
+    command = [COMMAND, "--root", str(root), "--once", "--collect.processes"]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=30).stdout
+
+
 Started = tuple[Prometheus, list[Exporter]]
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Started, Started]]:
-    """Two of them at once, since a Prometheus takes 5 s to its first scrape."""
+def started(
+    machine: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Started, Started, Started]]:
+    """All at once, since a Prometheus takes 5 s to its first scrape."""
     with ExitStack() as stack:
 
-        def start(name: str, nodes: tuple[str, ...], **scrape: Any) -> Started:
-            exporters = [Exporter(healthy(node)) for node in nodes]
+        def start(name: str, *pages: str, **scrape: Any) -> Started:
+            exporters = [Exporter(page) for page in pages]
             for exporter in exporters:
                 stack.callback(exporter.close)
             targets = {job: [exporter.address] for job, exporter in zip(JOBS, exporters, strict=False)}
             base = stack.enter_context(Prometheus(tmp_path_factory.mktemp(name), targets, scrape=scrape))
             return base, exporters
 
+        slurm, kubernetes = healthy("slurm"), healthy("kubernetes")
         yield (
-            start("healthy", ("slurm", "kubernetes")),
-            start("faults", ("slurm", "kubernetes", "slurm"), relabel_configs=POD_LABELS),
+            start("healthy", slurm, kubernetes),
+            start("faults", slurm, kubernetes, slurm, relabel_configs=POD_LABELS),
+            start("simulated", *(page(machine(name)) for name in MACHINES)),
         )
 
 
 @pytest.fixture(scope="module")
-def scraped(started: tuple[Started, Started]) -> Grafana:
+def scraped(started: tuple[Started, Started, Started]) -> Grafana:
     """Two healthy nodes: cards of Hygon under Slurm; a partitioned and a whole card of AMD under Kubernetes."""
     base, _ = started[0]
     base.wait_for("count(count_over_time(dtk_build_info[1m]) > 4) == 2")
@@ -265,13 +292,21 @@ def scraped(started: tuple[Started, Started]) -> Grafana:
 
 
 @pytest.fixture(scope="module")
-def faults(started: tuple[Started, Started]) -> Grafana:
+def faults(started: tuple[Started, Started, Started]) -> Grafana:
     """The same nodes, on which then things happened; and one that went away."""
     base, nodes = started[1]
     base.wait_for("count(count_over_time(dtk_build_info[1m]) > 4) == 3")
     nodes[0].text, nodes[1].text = faulty("slurm"), faulty("kubernetes")
     nodes[2].close()
     base.wait_for("count(count_over_time((dtk_device_up == 0)[1m:250ms]) > 4) == 2")
+    return Grafana(base)
+
+
+@pytest.fixture(scope="module")
+def simulated(started: tuple[Started, Started, Started]) -> Grafana:
+    """What dtk-exporter itself says of simulated machines."""
+    base, _ = started[2]
+    base.wait_for("count(count_over_time(dtk_build_info[1m]) > 4) == 2")
     return Grafana(base)
 
 
@@ -285,6 +320,21 @@ def test_a_query_finds_something(
     assert found or ("noValue" in panel["fieldConfig"]["defaults"] and after)
     labels = {label for series in found + after for label, value in series["metric"].items() if value}
     assert set(re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))) <= labels
+
+
+@pytest.mark.parametrize(("name", "panel", "target"), TARGETS)
+def test_a_query_finds_what_the_exporter_serves(
+    started: tuple[Started, Started, Started],
+    simulated: Grafana,
+    name: str,
+    panel: dict[str, Any],
+    target: dict[str, Any],
+) -> None:
+    served = set(re.findall(r"^\w+", "\n".join(exporter.text for exporter in started[2][1]), re.M))
+    asked = set(re.findall(r"\b(?:dtk|process)_\w+", target["expr"]))
+    found = simulated.ask(name, target["expr"])
+    # Not every machine has every family.
+    assert found or not asked <= served or "noValue" in panel["fieldConfig"]["defaults"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -351,7 +401,8 @@ def test_who_has_a_card_is_seen_whatever_labels_a_target_has(scraped: Grafana, f
         assert (slurm["work"], slurm["user"], slurm["model"]) == ("4711", "ling", "K100_AI")
         pod = next(row for row in rows if row["source"] == "k8s")
         assert (pod["namespace"], pod["pod"], pod["container"]) == ("research", "train-0", "main")
-        assert not pod.get("work")
+        assert "work" not in pod
+        assert not {"namespace", "pod"} & slurm.keys()
 
 
 def test_what_is_not_well_is_listed(scraped: Grafana, faults: Grafana) -> None:

@@ -1,4 +1,4 @@
-"""What a panel says of itself: for a family of the catalogue, what the catalogue says."""
+"""What a panel says of itself: of a family, what the catalogue and the exporter say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 import dtk.metrics
+from dtk_exporter.families import BY_NAME
 
 # Units of the catalogue, as Grafana calls the base unit that the exporter converts them to.
 UNITS = {
@@ -75,3 +76,8 @@ def about(family: str, value: str | None = None) -> About:
         title += f": {value}"
     text = rows[0].help if len(rows) == 1 else "\n".join(f"- **{row.label_value}**: {row.help}" for row in rows)
     return About(title, text, UNITS[unit])
+
+
+def own(family: str, title: str, unit: str = "short") -> About:
+    """What the exporter says of a family that is not the catalogue's."""
+    return About(title, BY_NAME[family].help, unit)

@@ -156,9 +156,12 @@ def grid(
 ) -> table.Panel:
     """A table of what is so now.
 
-    columns: labels, and "Value", in order, and their titles.
+    columns: labels, and "Value", in order, and their titles. The uuid is added where it is of cards: a lost card may
+        have the index that another has by now.
     units: Grafana's unit, or "state", by the title of a column.
     """
+    if "index" in columns:
+        columns = {**columns, "uuid": "uuid"}
     labels = [label for label in columns if label != "Value"]
     panel = table.Panel()
     finish(panel, about, [instant(only(expression, *labels))], width, empty)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from .about import About, about
+from .about import About, about, own
 from .build import NODE_CARD, Query, Row, bars, board, grid, heat, lines, number, top, variable
 from .node import WHERE, WHO
 from .promql import Scope, renamed
@@ -19,9 +19,14 @@ UNWELL = FLEET.of("state", 'state!="ok"')
 POWER = FLEET.of("power_watts")
 TEMPERATURE = FLEET.of("temperature_celsius")
 
-BUSY = FLEET.per_card(GPU)
-USED = FLEET.per_card(FLEET.of("memory_used_bytes", VRAM))
-TOTAL = FLEET.per_card(FLEET.of("memory_total_bytes", VRAM))
+# A card and its partitions have the same memory and work: sums and means are of cards.
+CARDS = f"and on (instance, uuid) {FLEET.cards()}"
+BUSY = f"{GPU} {CARDS}"
+USED = f"{FLEET.of('memory_used_bytes', VRAM)} {CARDS}"
+TOTAL = f"{FLEET.of('memory_total_bytes', VRAM)} {CARDS}"
+
+# What somebody can use: whole cards and partitions.
+DEVICES = f"and on (instance, uuid) {FLEET.devices()}"
 
 # A device is held when a job or a pod has it or a process computes on it, and idle when it was hardly used meanwhile.
 ALLOCATED = FLEET.of("allocation_info")
@@ -32,14 +37,13 @@ IDLE = f"(avg_over_time({GPU}[30m]) < 0.05 and on (instance, uuid) {HELD})"
 def now() -> Row:
     """A few numbers."""
     memory = about("memory_used_bytes", "vram").but("Memory used", "percentunit")
-    devices = f"and on (instance, uuid) {FLEET.info()}"
-    models = f"count by (model) (group by (instance, card, model) ({FLEET.info()}))"
+    models = f"count by (model) ({FLEET.cards()})"
     return Row(
         "Now",
         [
             number(About("Nodes", "Those whose exporter answers."), f"count({FLEET.own('dtk_build_info')})"),
             number(About("Cards", "Physical ones, lost ones too."), f"count({FLEET.cards()})"),
-            number(About("Not well", "Devices lost, unknown or degraded."), f"sum({UNWELL} {devices})", bad=1),
+            number(About("Not well", "Devices lost, unknown or degraded."), f"sum({UNWELL} {DEVICES})", bad=1),
             number(about("utilization_ratio", "gpu").but("Utilization"), f"avg({BUSY})"),
             number(memory, f"sum({USED}) / sum({TOTAL})"),
             number(about("power_watts").but("Power, all cards"), f"sum({POWER})"),
@@ -55,8 +59,8 @@ def now() -> Row:
                 empty="none",
             ),
             lines(
-                About("Devices by state", "unknown: it does not answer. lost: it is gone."),
-                Query(f"sum by (state) ({FLEET.of('state')} {devices})", "{{state}}"),
+                own("dtk_device_state", "Devices by state"),
+                Query(f"sum by (state) ({FLEET.of('state')} {DEVICES})", "{{state}}"),
                 width=16,
                 stacked=True,
             ),
@@ -77,7 +81,7 @@ def attention() -> Row:
         "Attention",
         [
             grid(
-                About("Devices not well", "Lost, unknown (hung, denied or failing) or degraded."),
+                own("dtk_device_state", "Devices not well"),
                 FLEET.named(f"({UNWELL} == 1)", "pci_address"),
                 {**CARD, "pci_address": "PCI address", "state": "state"},
                 {"state": "state"},
@@ -100,14 +104,14 @@ def attention() -> Row:
                 empty="Every node answers.",
             ),
             grid(
-                About("Events", "In the time shown."),
+                own("dtk_device_events_total", "Events"),
                 f"round({events}) > 0",
                 {"instance": "node", "type": "event", "Value": "times"},
                 width=8,
                 empty="Nothing happened.",
             ),
             grid(
-                About("Devices held back", "Share of the time shown in which they were throttled."),
+                own("dtk_device_throttle_seconds_total", "Devices held back, share of the time shown"),
                 FLEET.named(held_back),
                 {**CARD, "Value": "share"},
                 {"share": "percentunit"},
@@ -192,7 +196,7 @@ def holders() -> Row:
     text = "In the time shown; two devices for an hour are two."
     jobs = FLEET.of("allocation_info", 'exported_job!=""')
     users = FLEET.of("allocation_info", 'user!=""')
-    pods = renamed(FLEET.of("allocation_info", 'source="k8s"'), namespace="exported_namespace")
+    pods = renamed(FLEET.of("allocation_info", 'source="k8s"', 'pod_uid=""'), namespace="exported_namespace")
     return Row(
         "Who has them",
         [
@@ -223,7 +227,7 @@ def holders() -> Row:
                 empty="none",
             ),
             lines(
-                About("Allocated devices", "By who says so: Slurm, the kubelet, or the processes' control groups."),
+                own("dtk_device_allocation_info", "Allocated devices"),
                 Query(f"count by (source) (group by (instance, uuid, source) ({ALLOCATED}))", "{{source}}"),
                 width=6,
                 stacked=True,
@@ -254,13 +258,13 @@ def exporters() -> Row:
                 width=8,
             ),
             grid(
-                About("Simulated nodes", "Whose cards are not real."),
+                own("dtk_exporter_simulated", "Simulated nodes"),
                 f"{FLEET.own('dtk_exporter_simulated')} == 1",
                 {"instance": "node"},
                 width=8,
                 empty="Every card is real.",
             ),
-            bars(About("Errors by node", "Of collecting."), Query(errors, "{{instance}}")),
+            bars(own("dtk_collect_errors_total", "Errors by node"), Query(errors, "{{instance}}")),
             lines(
                 About("Age of the last snapshot", "More than a few intervals: that node collects no more.", "s"),
                 Query(age, "{{instance}}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from .about import About, about, counter, families, label
+from .about import About, about, counter, families, label, own
 from .build import (
     CARD,
     STATES,
@@ -22,7 +22,7 @@ from .build import (
     states,
     variable,
 )
-from .promql import Scope, workload
+from .promql import Scope, renamed
 
 NODE = Scope('instance="$instance"', 'uuid=~"$device|$card"')
 
@@ -30,7 +30,7 @@ NODE = Scope('instance="$instance"', 'uuid=~"$device|$card"')
 OURS = f"and on (job, instance) {NODE.own('dtk_build_info')}"
 
 WHO = {"source": "by", "user": "user", "work": "job", "step": "step"}
-WHERE = {"namespace": "namespace", "pod": "pod", "container": "container"}
+WHERE = {"namespace": "namespace", "pod": "pod", "pod_uid": "pod's uid", "container": "container"}
 
 
 def per_card(text: About, expression: str, width: int = 12, empty: str = "") -> Panel:
@@ -74,10 +74,11 @@ def overview() -> Row:
         NODE.per_device(NODE.of("power_watts")),
         NODE.of("processes"),
     )
+    devices = f"and on (instance, uuid) {NODE.devices()}"
     queries = (
-        only(NODE.of("info"), "uuid", "index", "model", "pci_address", "partition"),
-        only(f"{NODE.of('state')} == 1", "uuid", "state"),
-        *(only(f"{value} and on (instance, uuid) {NODE.info()}", "uuid") for value in values),
+        only(NODE.of("info", 'index!=""'), "uuid", "index", "model", "pci_address", "partition"),
+        only(f"{NODE.of('state')} == 1 {devices}", "uuid", "state"),
+        *(only(f"{value} {devices}", "uuid") for value in values),
     )
     text = About("Cards", "Each device and its state. A partition shows the temperature and power of its card.")
     return Row("Cards", [joined(text, "uuid", queries, columns, units)])
@@ -93,11 +94,11 @@ def events() -> Row:
         "Events",
         [
             states(
-                About("State", "degraded: it works, not as it should. unknown: it does not answer. lost: it is gone."),
+                own("dtk_device_state", "State"),
                 Query(NODE.named(f"sum by (instance, uuid) ({numbers})"), CARD),
             ),
             bars(
-                About("Events", "Cards lost, hung, back again, hot, throttled, and with memory errors."),
+                own("dtk_device_events_total", "Events"),
                 Query(f"sum by (type) ({NODE.increase('events_total')})", "{{type}}"),
             ),
             grid(
@@ -107,7 +108,7 @@ def events() -> Row:
                 empty="Nothing happened.",
             ),
             per_card(
-                About("Cards that answer", "1: its values are fresh. 0: it is lost, hung, denied or failing."),
+                own("dtk_device_up", "Up"),
                 NODE.of("up"),
             ),
         ],
@@ -137,7 +138,7 @@ def use() -> list[Row]:
                 ),
                 per_card(share, f"({used} / on (instance, uuid) {total})", width=8),
                 per_card(
-                    About("Memory of no known process", "In use, but no process accounts for it.", "bytes"),
+                    own("dtk_device_memory_unattributed_bytes", "Memory of no known process", "bytes"),
                     NODE.of("memory_unattributed_bytes"),
                     width=8,
                 ),
@@ -219,13 +220,13 @@ def health() -> list[Row]:
             "Throttling",
             [
                 lines(
-                    About("Cards held back, by reason", "Seconds throttled per second, of all cards together."),
+                    own("dtk_device_throttle_seconds_total", "Cards held back, by reason"),
                     Query(f"sum by (reason) ({rate})", "{{reason}}"),
                     width=8,
                     stacked=True,
                 ),
                 per_card(
-                    About("Time held back", "Share of the time; reasons may overlap.", "percentunit"),
+                    own("dtk_device_throttle_seconds_total", "Share of the time held back", "percentunit"),
                     f"max by (instance, uuid) ({rate})",
                     width=8,
                 ),
@@ -247,7 +248,7 @@ def health() -> list[Row]:
                     width=8,
                 ),
                 grid(
-                    ecc.but("ECC errors by block, since the driver was loaded"),
+                    own("dtk_device_ecc_block_errors_total", "ECC errors by block"),
                     NODE.named(f"({NODE.of('ecc_block_errors_total')} > 0)"),
                     {"index": "index", "model": "model", "block": "block", "severity": "severity", "Value": "errors"},
                     width=8,
@@ -274,6 +275,7 @@ def health() -> list[Row]:
                     about("link_bandwidth_bytes_per_second"),
                     Query(NODE.named(NODE.of("link_bandwidth_bytes_per_second")), f"{CARD} {{{{direction}}}}"),
                     width=8,
+                    empty="No card of this node has it.",
                 ),
             ],
         ),
@@ -282,22 +284,29 @@ def health() -> list[Row]:
 
 def holders() -> Row:
     """Who has the cards."""
-    process = {"pid": "pid", "name": "name", "user": "user", "work": "job", "pod": "pod", "container": "container"}
+    process = {
+        "pid": "pid",
+        "name": "name",
+        "user": "user",
+        "work": "job",
+        "pod_uid": "pod's uid",
+        "container": "container",
+    }
     group = ", ".join(label for label in process if label != "pid")
     memory = NODE.by_card("dtk_process_memory_used_bytes")
-    info = workload(NODE.own("dtk_process_info"))
+    info = renamed(NODE.own("dtk_process_info"), work="exported_job", container="exported_container")
     return Row(
         "Processes and allocation",
         [
             grid(
-                About("Who has which card", "As Slurm, the kubelet or the processes' control groups say."),
+                own("dtk_device_allocation_info", "Who has which card"),
                 NODE.named(NODE.allocation()),
                 {"index": "index", "model": "model", **WHO, **WHERE},
                 empty="No card is allocated.",
             ),
-            per_card(About("Processes", "How many compute on a card, as the driver knows them."), NODE.of("processes")),
+            per_card(own("dtk_device_processes", "Processes"), NODE.of("processes")),
             grid(
-                About("Memory by process", "Of the processes that use most, where --collect.processes is on."),
+                own("dtk_process_memory_used_bytes", "Memory by process", "bytes"),
                 NODE.named(f"{memory}\n* on (instance, pid) group_left ({group})\n{info}"),
                 {"index": "index", "model": "model", **process, "Value": "memory"},
                 {"memory": "bytes"},
@@ -319,34 +328,36 @@ def exporter() -> Row:
     age = f"time() - {NODE.own('dtk_exporter_last_snapshot_timestamp_seconds')}"
     errors = f"sum by (source) (increase({NODE.own('dtk_collect_errors_total')}[$__rate_interval]))"
     looks = f"rate({NODE.own('dtk_exporter_snapshots_total')}[$__rate_interval])"
-    changed = NODE.own("dtk_exporter_config_last_reload_success_timestamp_seconds")
+    requests = f"sum by (code) (rate({NODE.own('dtk_exporter_http_requests_total')}[$__rate_interval]))"
+    rejected = f"sum by (reason) (increase({NODE.own('dtk_exporter_http_rejected_total')}[$__rate_interval]))"
+    changed = "dtk_exporter_config_last_reload_success_timestamp_seconds"
     return Row(
         "The exporter",
         [
             number(
-                About("Version", "Of dtk-exporter."),
+                own("dtk_build_info", "Version"),
                 NODE.own("dtk_build_info"),
                 legend="{{version}} on Python {{python_version}}",
                 width=6,
             ),
             number(
-                About("Simulated", "Whether the cards are not real.", "bool_yes_no"),
+                own("dtk_exporter_simulated", "Simulated", "bool_yes_no"),
                 NODE.own("dtk_exporter_simulated"),
                 width=6,
                 bad=1,
             ),
             number(
-                About("Last reload worked", "Of its configuration.", "bool_yes_no"),
+                own("dtk_exporter_config_last_reload_successful", "Configuration good", "bool_yes_no"),
                 NODE.own("dtk_exporter_config_last_reload_successful"),
                 width=6,
             ),
             number(
-                About("Configuration read", "When it was last read with success.", "dateTimeFromNow"),
-                f"{changed} * 1000",
+                own(changed, "Configuration read", "dateTimeFromNow"),
+                f"{NODE.own(changed)} * 1000",
                 width=6,
             ),
             bars(
-                About("Errors", "Of collecting, by what failed."),
+                own("dtk_collect_errors_total", "Errors"),
                 Query(errors, "{{source}}"),
                 width=8,
             ),
@@ -355,7 +366,9 @@ def exporter() -> Row:
                 Query(age, "last snapshot"),
                 width=8,
             ),
-            per_card(About("Age of the values", "Of each card.", "s"), NODE.of("sample_age_seconds"), width=8),
+            per_card(
+                own("dtk_device_sample_age_seconds", "Age of the values", "s"), NODE.of("sample_age_seconds"), width=8
+            ),
             lines(
                 About("Processor", "Share of a core.", "percentunit"),
                 Query(processor, "dtk-exporter"),
@@ -369,23 +382,35 @@ def exporter() -> Row:
                 width=8,
             ),
             per_card(
-                About("Time to read a card", "The last time.", "s"),
+                own("dtk_collect_duration_seconds", "Time to read a card", "s"),
                 NODE.by_card("dtk_collect_duration_seconds"),
                 width=8,
             ),
             lines(
-                About("Snapshots per second", "How often it looks at the cards.", "cps"),
-                Query(looks, "snapshots"),
+                own("dtk_exporter_snapshots_total", "Looks per second", "cps"),
+                Query(looks, "looks"),
                 width=8,
             ),
             lines(
-                About("Time to render", "The text of a snapshot, once for all who scrape it.", "s"),
+                own("dtk_exporter_render_seconds", "Time to make a page", "s"),
                 Query(NODE.own("dtk_exporter_render_seconds"), "render"),
                 width=8,
             ),
             lines(
-                About("Processes left out", "Of the families of processes, by their cap."),
+                own("dtk_exporter_processes_dropped", "Processes left out"),
                 Query(NODE.own("dtk_exporter_processes_dropped"), "processes"),
+                width=8,
+                empty="dtk-exporter runs without --collect.processes.",
+            ),
+            lines(
+                own("dtk_exporter_http_requests_total", "Answers per second", "cps"),
+                Query(requests, "{{code}}"),
+                width=8,
+                stacked=True,
+            ),
+            bars(
+                own("dtk_exporter_http_rejected_total", "Connections without a request"),
+                Query(rejected, "{{reason}}"),
                 width=8,
             ),
         ],
@@ -409,7 +434,7 @@ def others(shown: str) -> Row:
 
 def node() -> dashboard.Dashboard:
     """The dashboard."""
-    chosen = 'dtk_device_info{instance="$instance"}'
+    chosen = 'dtk_device_info{instance="$instance", index!=""}'
     title = f'query_result(label_join({chosen}, "device", " ", "index", "model"))'
     variables = [
         variable("instance", "Node", "label_values(dtk_build_info, instance)"),

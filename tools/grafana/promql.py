@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 PREFIX = "dtk_device_"
 
-# What Prometheus may have labelled its target with as well; the exporter's label is then exported_<label>.
-TARGET_LABELS = ("namespace", "pod", "container")
-
 
 @dataclass(frozen=True)
 class Scope:
@@ -46,36 +43,46 @@ class Scope:
         return f"increase({self.of(family, *matchers)}[{window}])"
 
     def named(self, expression: str, *labels: str) -> str:
-        """The series of an expression, with `index` and `model`, and further labels of the info metric."""
-        group = ", ".join(("index", "model", *labels))
-        return f"{expression}\n* on (instance, uuid) group_left ({group})\n{self.names(*labels)}"
+        """The series of an expression, with `index` and `model`, and further labels of the info metric.
 
-    def names(self, *labels: str) -> str:
-        """A series for each uuid that a value may have.
-
-        The sensors of a partitioned card stand on the card, which is no device: its partitions say what it is, and its
-        PCI address takes the place of the index.
+        A partitioned card has no index: its PCI address takes the place of it.
         """
-        group = ", ".join(("instance", "uuid", "index", "model", *labels))
-        card = renamed(self.info('partition!=""'), index="pci_address", uuid="card")
-        return f"(\n  {self.info()}\n  or on (instance, uuid)\n  max by ({group}) ({card})\n)"
+        group = ", ".join(("index", "model", *labels))
+        cards = renamed(self.info('index=""'), index="pci_address")
+        names = f"({self.devices()} or {cards})"
+        return f"{expression}\n* on (instance, uuid) group_left ({group})\n{names}"
+
+    def devices(self) -> str:
+        """What can be used: whole cards, and partitions."""
+        return self.info('index!=""')
 
     def cards(self) -> str:
-        """A series for each physical card. With `and on (instance, uuid)`, sums count no partition twice."""
-        return f"group by (instance, uuid) ({renamed(self.info(), uuid='card')})"
-
-    def per_card(self, expression: str) -> str:
-        """The series of an expression that stand on a physical card."""
-        return f"{expression} and on (instance, uuid) {self.cards()}"
+        """The physical cards. What they draw, use and have counts their partitions in."""
+        return self.info('partition=""')
 
     def per_device(self, expression: str) -> str:
         """What a card's sensors say, for each of its devices: a whole card itself, or all its partitions."""
         card = renamed(expression, card="uuid")
-        return f"{self.of('info')}\n* on (instance, card) group_left ()\nmax by (instance, card) ({card})"
+        return f"{self.devices()}\n* on (instance, card) group_left ()\nmax by (instance, card) ({card})"
 
     def allocation(self) -> str:
-        """Who has which card, with `work` for the job."""
-        return workload(self.of("allocation_info"))
+        """Who has which card, with `work` for the job.
+
+        Prometheus has a `job` of its own, and often a namespace, pod and container: the exporter's are then found as
+        exported_job and so on. Only what the kubelet tells has a namespace and a pod: those of another row are the
+        target's.
+        """
+        text = renamed(
+            self.of("allocation_info"),
+            work="exported_job",
+            namespace="exported_namespace",
+            pod="exported_pod",
+            container="exported_container",
+        )
+        for label in ("namespace", "pod"):
+            for other, values in (("source", "slurm|container"), ("pod_uid", ".+")):
+                text = f'label_replace({text}, "{label}", "", "{other}", "{values}")'
+        return text
 
 
 def renamed(expression: str, **labels: str) -> str:
@@ -83,11 +90,3 @@ def renamed(expression: str, **labels: str) -> str:
     for new, old in labels.items():
         expression = f'label_replace({expression}, "{new}", "$1", "{old}", "(.+)")'
     return expression
-
-
-def workload(expression: str) -> str:
-    """Labels of the workload, whatever Prometheus labelled its target with.
-
-    `job` always collides, so that the exporter's is found as exported_job; here it is called `work`.
-    """
-    return renamed(expression, work="exported_job", **{label: f"exported_{label}" for label in TARGET_LABELS})
