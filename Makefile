@@ -3,7 +3,7 @@
 # make lint    style, types, imports, and a build in which warnings are errors
 # make bench   measure
 # make format  let the formatters have their way
-# make generate  write what is derived from metrics.def and status.def, and the dashboards
+# make generate  write what is derived from metrics.def and status.def, the exporter's table and dashboards
 # make clean
 
 PYTHON ?= python3
@@ -14,7 +14,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli 
 C_FILES = $(shell find dtk/_native tests examples bench -name '*.[ch]' ! -name cdef.h)
 PIP := $(BIN)/pip -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench format generate dashboards clean system
+.PHONY: demo test lint bench format generate derived clean system
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -27,6 +27,7 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	@$(BIN)/python tools/generate.py --check
+	@$(BIN)/python tools/families.py --check
 	@DTK_TEST_WHEEL=$$(echo $(CURDIR)/$(WHEELS)/*.whl) PYTHONPATH=tests $(BIN)/pytest -q -p require_plugin $(PYTEST_ARGS)
 
 lint: $(VENV)/installed
@@ -47,10 +48,11 @@ format: $(VENV)/tools
 
 generate:
 	@$(PYTHON) tools/generate.py
-	@$(MAKE) -s dashboards
+	@$(MAKE) -s derived
 
 # They come from the catalogue as the built library has it, so after what is generated above.
-dashboards: $(VENV)/installed
+derived: $(VENV)/installed
+	@$(BIN)/python tools/families.py
 	@$(BIN)/python tools/dashboards.py
 
 clean:

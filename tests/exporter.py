@@ -144,7 +144,7 @@ class Exporter:
 @contextlib.contextmanager
 def exporting(root: Path, *arguments: str, **options: str) -> Iterator[Exporter]:
     """One that looks often, so that tests need not wait."""
-    quick = ["--collect.interval", "0.1", "--collect.slow-interval", "0.2", "--collect.deadline", "0.5"]
+    quick = ["--collect.interval", "0.2", "--collect.slow-interval", "0.4", "--collect.deadline", "1"]
     with Exporter(*quick, *arguments, root=root, **options) as exporter:
         exporter.until(lambda page: page.one("dtk_exporter_snapshots_total"))
         yield exporter

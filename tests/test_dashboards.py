@@ -398,10 +398,10 @@ def test_who_has_a_card_is_seen_whatever_labels_a_target_has(scraped: Grafana, f
     for grafana in (scraped, faults):
         rows = table(grafana, "node", "Who has which card")
         slurm = next(row for row in rows if row["source"] == "slurm")
-        assert (slurm["work"], slurm["user"], slurm["model"]) == ("4711", "ling", "K100_AI")
+        assert (slurm["job_id"], slurm["user"], slurm["model"]) == ("4711", "ling", "K100_AI")
         pod = next(row for row in rows if row["source"] == "k8s")
         assert (pod["namespace"], pod["pod"], pod["container"]) == ("research", "train-0", "main")
-        assert "work" not in pod
+        assert "job_id" not in pod
         assert not {"namespace", "pod"} & slurm.keys()
 
 

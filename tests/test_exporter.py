@@ -292,7 +292,7 @@ def test_old_values_go_when_nobody_looks(copy_machine: Get) -> None:
         assert all(page.of("dtk_device_last_success_timestamp_seconds").values())
         assert exporter.get("/-/ready").status == exporter.get("/v1/devices").status == 503
         assert exporter.get("/-/healthy").status == 200
-        assert page.one("dtk_collect_errors_total", source="monitor") == 1
+        assert (page.one("dtk_collect_errors_total", source="monitor") or 0) >= 1
         away.rename(root)
         exporter.until(lambda page: set(page.of("dtk_device_up").values()) == {1})
 

@@ -14,8 +14,8 @@ HEAD = """\
 
 Made by `make generate` from the metric catalogue and `exporter/dtk_exporter/families.py`. Names and labels that were
 released never change. A missing value has no sample; `metric` is the name in `dtk-smi`, JSON and `import dtk`, with its
-own unit there ([metrics](metrics.md)). Besides these there are the `process_*` of Prometheus' client library, which tell
-what the exporter itself costs.
+own unit there ([metrics](metrics.md)). Besides these there are the `process_*` of Prometheus' client library, which
+tell what the exporter itself costs.
 
 | family | type | labels | meaning | metric |
 |---|---|---|---|---|

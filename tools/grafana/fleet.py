@@ -194,7 +194,7 @@ def holders() -> Row:
         return f"sort_desc(topk(20, sum by ({label}) ({looks})) / 12)"
 
     text = "In the time shown; two devices for an hour are two."
-    jobs = FLEET.of("allocation_info", 'exported_job!=""')
+    jobs = FLEET.of("allocation_info", 'job_id!=""')
     users = FLEET.of("allocation_info", 'user!=""')
     pods = renamed(FLEET.of("allocation_info", 'source="k8s"', 'pod_uid=""'), namespace="exported_namespace")
     return Row(
@@ -216,7 +216,7 @@ def holders() -> Row:
             ),
             top(
                 About("Device hours by job", text, "h"),
-                Query(hours("exported_job", jobs), "{{exported_job}}"),
+                Query(hours("job_id", jobs), "{{job_id}}"),
                 width=6,
                 empty="none",
             ),

@@ -29,7 +29,7 @@ NODE = Scope('instance="$instance"', 'uuid=~"$device|$card"')
 # What a process_… family of client libraries says of dtk-exporter, and not of another exporter of the same instance.
 OURS = f"and on (job, instance) {NODE.own('dtk_build_info')}"
 
-WHO = {"source": "by", "user": "user", "work": "job", "step": "step"}
+WHO = {"source": "by", "user": "user", "job_id": "job", "step_id": "step"}
 WHERE = {"namespace": "namespace", "pod": "pod", "pod_uid": "pod's uid", "container": "container"}
 
 
@@ -288,13 +288,13 @@ def holders() -> Row:
         "pid": "pid",
         "name": "name",
         "user": "user",
-        "work": "job",
+        "job_id": "job",
         "pod_uid": "pod's uid",
         "container": "container",
     }
     group = ", ".join(label for label in process if label != "pid")
     memory = NODE.by_card("dtk_process_memory_used_bytes")
-    info = renamed(NODE.own("dtk_process_info"), work="exported_job", container="exported_container")
+    info = renamed(NODE.own("dtk_process_info"), container="exported_container")
     return Row(
         "Processes and allocation",
         [

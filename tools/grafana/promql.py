@@ -66,15 +66,14 @@ class Scope:
         return f"{self.devices()}\n* on (instance, card) group_left ()\nmax by (instance, card) ({card})"
 
     def allocation(self) -> str:
-        """Who has which card, with `work` for the job.
+        """Who has which card.
 
-        Prometheus has a `job` of its own, and often a namespace, pod and container: the exporter's are then found as
-        exported_job and so on. Only what the kubelet tells has a namespace and a pod: those of another row are the
-        target's.
+        Prometheus may give a target a namespace, pod and container: the exporter's are then found as
+        exported_namespace and so on. Only what the kubelet tells has a namespace and a pod: those of another row are
+        the target's.
         """
         text = renamed(
             self.of("allocation_info"),
-            work="exported_job",
             namespace="exported_namespace",
             pod="exported_pod",
             container="exported_container",
