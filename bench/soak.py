@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 import psutil
+from scrapes import COMMAND, Target, running
 
 from dtk import sim
 from dtk.sim.run import keep_alive
-from exporter import COMMAND, Target, running
 
 SCRAPE_EVERY = 0.5
 LONG = 0.5  # seconds

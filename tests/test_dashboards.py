@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exporting import COMMAND
 from prometheus import Prometheus
 from prometheus_client.parser import text_string_to_metric_families
 from smi import environment
 
 import dtk
 from dtk_exporter import families
-from exporter import COMMAND
 
 PROJECT = Path(__file__).parent.parent
 EXPOSITION = Path(__file__).parent / "data" / "exposition"

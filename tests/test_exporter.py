@@ -16,13 +16,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from exporting import COMMAND, Exporter, Samples, exporting
 from machines import MACHINES, device_directory, put
 from smi import environment, validate
 
 import dtk
 from dtk import sim
 from dtk_exporter import families
-from exporter import COMMAND, Exporter, Samples, exporting
 
 Get = Callable[[str], Path]
 FROZEN = Path(__file__).parent / "data" / "released-families.txt"
