@@ -8,15 +8,17 @@ from typing import NamedTuple
 import dtk
 from dtk import events, throttle
 
+from . import health
+
 __all__ = ["Book", "Entry", "View"]
 
 FRESH_INTERVALS = 3  # a value older than so many intervals goes
-BUSY = 20.0  # percent of use from which a link must run as it can: that of an idle card is slower, and may be narrower
 
 
 class Entry(NamedTuple):
     """A device or card at one moment. reading: its last, also of a look before it was gone. sample: its values, None
-    when they are not fresh. counts: events by kind. throttled: seconds by reason, None where the card does not tell.
+    when they are not fresh. causes: why it is degraded. counts: events by kind. throttled: seconds by reason, None
+    where the card does not tell.
     """
 
     uuid: str
@@ -24,6 +26,7 @@ class Entry(NamedTuple):
     card: str
     sample: dtk.Sample | None
     state: str
+    causes: tuple[str, ...]
     asleep: bool
     last_success: float | None
     counts: dict[str, int]
@@ -31,7 +34,7 @@ class Entry(NamedTuple):
 
     def expired(self) -> Entry:
         """The same when nobody has looked for too long."""
-        return self._replace(sample=None, state="lost" if self.state == "lost" else "unknown", asleep=False)
+        return self._replace(sample=None, state="lost" if self.state == "lost" else "unknown", causes=(), asleep=False)
 
 
 class View(NamedTuple):
@@ -57,8 +60,8 @@ class _Device:
         self.sample: dtk.Sample | None = None  # the last that had values
         self.counts = dict.fromkeys(events.KINDS, 0)
         self.throttled: dict[str, float] | None = None
-        self.held_back = False  # in the last look
-        self.slow_link = False  # when it last worked
+        self.causes: list[str] = []  # that the last look found
+        self.link: list[str] = []  # what was wrong with its link when it last worked
 
 
 class Book:
@@ -109,15 +112,13 @@ class Book:
         device.reading = reading
         if reading.state == "ok":
             sample = reading.sample
-            device.held_back = False
             spans = throttle.seconds(device.sample or sample, sample)
             if spans is not None:
                 sums = device.throttled or {}
                 device.throttled = {reason: sums.get(reason, 0.0) + span for reason, span in spans.items()}
-                now = {throttle.reason_of(bit) for bit in sample.throttle_status or ()}
-                device.held_back = any(spans[reason] or reason in now for reason in throttle.HEAT)
-            if (sample.utilization_gpu or 0) >= BUSY:
-                device.slow_link = _is_slow_link(sample)
+            if (sample.utilization_gpu or 0) >= health.BUSY:
+                device.link = health.of_link(sample)
+            device.causes = [*health.of_memory(sample), *health.of_heat(sample, spans or {}), *device.link]
             device.sample = sample
             device.last_success = sample.timestamp
         elif reading.state == "asleep":
@@ -141,13 +142,14 @@ class Book:
         elif sample is None:
             condition = "unknown"
         else:
-            condition = "degraded" if device.held_back or device.slow_link or _is_degraded(sample) else "ok"
+            condition = "degraded" if device.causes else "ok"
         return Entry(
             uuid,
             device.reading,
             device.card,
             sample,
             condition,
+            tuple(device.causes) if condition == "degraded" else (),
             asleep,
             device.last_success,
             dict(device.counts),
@@ -164,20 +166,5 @@ def _inherit(entry: Entry, entries: dict[str, Entry]) -> Entry:
     """A partition is no better than its card."""
     card = entries.get(entry.card, entry)
     if entry.state == "ok" and card.state == "degraded":
-        return entry._replace(state="degraded")
+        return entry._replace(state="degraded", causes=("its card is",))
     return entry
-
-
-def _is_degraded(sample: dtk.Sample) -> bool:
-    errors, pages = sample.get("ecc_uncorrectable"), sample.get("pending_pages")
-    is_hot = any(margin <= events.HOT for margin in events.margins(sample).values())
-    return bool(errors) or bool(pages) or is_hot
-
-
-def _is_slow_link(sample: dtk.Sample) -> bool:
-    """Narrower or slower than the card can."""
-    pairs = (
-        (sample.pcie_link_width, sample.pcie_link_width_max),
-        (sample.pcie_link_speed, sample.pcie_link_speed_max),
-    )
-    return any(value is not None and most is not None and value < most for value, most in pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 import dtk
+from dtk.document import rfc3339
 
 from .book import Entry, View
 
@@ -20,6 +21,7 @@ ul { list-style: none; margin: 0; padding: 0; }
 li { border-top: 1px solid var(--line); padding: .6rem 0; display: grid; grid-template-columns: 1fr auto; gap: 0 1rem; }
 .name { font-weight: 600; overflow-wrap: anywhere; }
 .id, .values { color: var(--dim); font-size: .85rem; grid-column: 1 / -1; overflow-wrap: anywhere; }
+.why { font-size: .85rem; grid-column: 1 / -1; }
 .values { color: inherit; font-variant-numeric: tabular-nums; }
 .values span { display: inline-block; margin-right: 1.2rem; }
 .state { font-weight: 600; }
@@ -76,13 +78,24 @@ def _summary(view: View | None) -> str:
 def _entry(entry: Entry) -> str:
     reading = entry.reading
     number = "card" if reading.index is None else f"{reading.index}"
+    if entry.state == "lost" and reading.index is not None:
+        number = f"was {reading.index}:"  # another may have that number now
     state = "asleep" if entry.asleep else entry.state
     return (
         f'<li><span class="name">{number} {escape(reading.name)}</span>'
         f'<span class="state {entry.state}">{state}</span>'
         f'<span class="id">{escape(entry.uuid)} · {escape(reading.bdf)}</span>'
-        f"{_values(entry.sample)}</li>"
+        f"{_causes(entry)}{_values(entry.sample)}</li>"
     )
+
+
+def _causes(entry: Entry) -> str:
+    """Why it is not well."""
+    causes = list(entry.causes)
+    if entry.state in ("lost", "unknown"):
+        known = entry.last_success is not None
+        causes = [f"last answer {rfc3339(entry.last_success or 0)}" if known else "no answer yet"]
+    return f'<span class="why {entry.state}">{escape(", ".join(causes))}</span>' if causes else ""
 
 
 def _values(sample: dtk.Sample | None) -> str:
