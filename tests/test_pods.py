@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from exporting import exporting
 from kubelet import Container, Kubelet, Pod, serve
 
 import dtk
 from dtk_exporter.pods import ANSWER_MAX, Allocation, PodResources, devices_of
-from exporter import exporting
 
 Get = Callable[[str], Path]
 
