@@ -84,7 +84,7 @@ system:
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
 	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
 	    || missing="$$missing python3-dev"; \
-	for want in bwrap:bubblewrap fusermount3:fuse3 rocm-smi:rocm-smi man:man-db groff:groff clang:clang; do \
+	for want in bwrap:bubblewrap fusermount3:fuse3 rocm-smi:rocm-smi man:man-db groff:groff clang:clang systemd-analyze:systemd; do \
 	    command -v "$${want%%:*}" >/dev/null || [ -e build/wanted ] || wanted="$$wanted $${want#*:}"; \
 	done; \
 	[ -n "$$missing$$wanted" ] || exit 0; \

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from exporting import exporting
 from kubelet import Container, Kubelet, Pod, serve
 
 import dtk
@@ -30,8 +31,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def asking(path: Path, interval: float = 0.05, timeout: float = 0.5) -> Iterator[PodResources]:
-    resources = PodResources(str(path), interval, timeout)
+def asking(path: Path, interval: float = 0.05, timeout: float = 0.5, root: Path = Path("/")) -> Iterator[PodResources]:
+    resources = PodResources(str(path), interval, timeout, str(root))
     resources.start()
     try:
         yield resources
@@ -294,7 +295,6 @@ def test_ids_of_whole_cards(machine: Get) -> None:
         card.uuid,
         card.uuid.lower(),
         "0000:43:00.0",
-        "0000:43:00.0-slice-3",
         "card2",
         "renderD129",
         "gpu-2-129",
@@ -316,7 +316,6 @@ def test_ids_that_name_no_device(machine: Get) -> None:
         "vdev0",
         "gpu-vfio-0",
         "amdgpu_xcp_0",
-        "amdgpu_xcp_../../..",
         "renderD" + "9" * 5000,
         "0000:43:00.0\n",
         # the scheduler of HAMi chose the card; this is what the kubelet chose
@@ -329,11 +328,46 @@ def test_ids_that_name_no_device(machine: Get) -> None:
 
 
 def test_ids_of_partitions(machine: Get) -> None:
-    root = machine("mi300x-cpx")
-    readings = dtk.take_snapshot(root).devices
+    readings = dtk.take_snapshot(machine("mi300x-cpx")).devices
     uuids = [reading.uuid for reading in readings]
     assert devices_of(readings[0].bdf, readings) == uuids[:1]
-    assert [devices_of(f"amdgpu_xcp_{n}", readings, str(root)) for n in range(8)] == [*([u] for u in uuids[1:]), []]
-    assert devices_of("amdgpu_xcp_2-slice-0", readings, str(root)) == [uuids[3]]
     assert devices_of(uuids[4], readings) == [uuids[4]]
     assert devices_of("renderD130", readings) == [uuids[2]]
+
+
+def test_further_partitions_and_time_slices(machine: Get, path: Path) -> None:
+    root = machine("mi300x-cpx")
+    readings = dtk.take_snapshot(root).devices
+    ids = [readings[0].bdf, *(f"amdgpu_xcp_{number}" for number in range(7))]
+    with serve(path, Kubelet()) as kubelet, asking(path, root=root) as resources:
+        for suffix in ("", "-slice-3"):
+            devices = [f"{name}{suffix}" for name in ids]
+            kubelet.pods = [Pod(suffix or "whole", [Container("c", [("amd.com/cpx_nps1", devices)])])]
+            until(lambda: resources.allocations and resources.allocations[0].pod == kubelet.pods[0].name)
+            found = [devices_of(each.device, readings) for each in resources.allocations]
+            assert found == [[reading.uuid] for reading in readings]
+        odd = ["amdgpu_xcp_99", "amdgpu_xcp_../../..", "amdgpu_xcp_", "-slice-1"]
+        kubelet.pods = [Pod("odd", [Container("c", [("amd.com/gpu", odd)])])]
+        until(lambda: resources.allocations and resources.allocations[0].pod == "odd")
+        assert [devices_of(each.device, readings) for each in resources.allocations] == [[]] * 4
+
+
+# ---- dtk-exporter ----
+
+
+def test_exporter_tells_pods(machine: Get, path: Path) -> None:
+    root = machine("mi210")
+    uuid = next(each.uuid for each in dtk.take_snapshot(root).devices if each.bdf == "0000:43:00.0")
+    labels = {"source": "k8s", "namespace": "ml", "pod": "train-0", "container": "main"}
+    with serve(path, Kubelet([TRAINING])), exporting(root, f"--collect.pod-resources={path}") as exporter:
+        page = exporter.until(lambda page: page.of("dtk_device_allocation_info", **labels))
+        (others,) = page.of("dtk_device_allocation_info", **labels)
+        assert dict(others)["uuid"] == uuid  # the pod's other card is none of this machine
+        assert page.one("dtk_collect_errors_total", source="kubelet") == 0
+
+
+def test_exporter_without_a_kubelet(machine: Get, path: Path) -> None:
+    with exporting(machine("mi210"), f"--collect.pod-resources={path}") as exporter:
+        exporter.until(lambda page: page.one("dtk_collect_errors_total", source="kubelet"))
+        assert any("kubelet" in line and str(path) in line for line in exporter.log)
+        assert exporter.metrics().of("dtk_device_up")

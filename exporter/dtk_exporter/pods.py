@@ -6,6 +6,7 @@ no generated code is needed and a field that a newer kubelet adds is skipped.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple
 import dtk
 
 __all__ = ["SOCKET", "Allocation", "PodResources", "devices_of"]
+
+log = logging.getLogger("dtk-exporter")
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
@@ -41,7 +44,7 @@ _AMOUNT = re.compile(r"(cores|mem)$")  # shares of a card, whose ids are numbers
 
 
 class Allocation(NamedTuple):
-    """A device that the kubelet gave to a container, under the name that the plug-in has for it."""
+    """A device that the kubelet gave to a container, under a name that devices_of() takes."""
 
     device: str
     resource: str
@@ -53,16 +56,17 @@ class Allocation(NamedTuple):
 class PodResources:
     """Asks the kubelet again and again which container has which AMD or Hygon device.
 
-    interval: seconds between questions. timeout: seconds that an answer may take.
+    interval: seconds between questions. timeout: seconds that an answer may take. root: of the machine.
     errors: how many questions failed so far. problem: why the last one did, "" when it did not.
     Raises LibraryError where grpcio or protobuf is not installed.
     """
 
-    def __init__(self, socket: str, interval: float = 10.0, timeout: float = 2.0) -> None:
+    def __init__(self, socket: str, interval: float = 10.0, timeout: float = 2.0, root: str = "/") -> None:
         self.errors = 0
         self.problem = ""
         self._client = _Client(socket, timeout)
         self._interval = interval
+        self._root = root
         self._answer: tuple[float, tuple[Allocation, ...]] = (0.0, ())  # until when it is good
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dtk-pod-resources", daemon=True)
@@ -87,15 +91,28 @@ class PodResources:
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                allocations = self._client.ask()
+                allocations = self._ask()
             except self._client.failures as failure:
                 if not self._closed.is_set():
-                    self.errors += 1
-                    self.problem = self._client.explain(failure)
+                    self._note(self._client.explain(failure))
             else:
                 self._answer = (time.monotonic() + TURNS_KEPT * self._interval, allocations)
-                self.problem = ""
+                self._note("")
             self._closed.wait(self._interval)
+
+    def _ask(self) -> tuple[Allocation, ...]:
+        found = _allocations(self._client.ask())
+        return tuple(dict.fromkeys(each._replace(device=_plain(each.device, self._root)) for each in found))
+
+    def _note(self, problem: str) -> None:
+        """How a question went; a change is told."""
+        before, self.problem = self.problem, problem
+        if problem:
+            self.errors += 1
+        if problem and not before:
+            log.warning("the kubelet does not tell which pod has which card: %s", problem)
+        elif before and not problem:
+            log.info("the kubelet tells again which pod has which card")
 
 
 class _Client:
@@ -119,8 +136,8 @@ class _Client:
         self._channel: Any = None
         self._closed = False
 
-    def ask(self) -> tuple[Allocation, ...]:
-        """Who has what now. Raises one of `failures`."""
+    def ask(self) -> Any:
+        """An Answer. Raises one of `failures`."""
         options = [
             ("grpc.max_receive_message_length", ANSWER_MAX),
             ("grpc.default_authority", "localhost"),  # a server in Go refuses a path there
@@ -131,7 +148,7 @@ class _Client:
         with self._grpc.insecure_channel(target, options) as channel:
             with self._lock:
                 if self._closed:
-                    return ()
+                    raise ValueError("closed")
                 self._channel = channel
             try:
                 content = self._call(channel, "v1")
@@ -139,7 +156,7 @@ class _Client:
                 if error.code() is not self._grpc.StatusCode.UNIMPLEMENTED:
                     raise
                 content = self._call(channel, "v1alpha1")  # a kubelet before 1.20
-        return tuple(dict.fromkeys(_allocations(self._answer_type.FromString(content))))
+        return self._answer_type.FromString(content)
 
     def _call(self, channel: Any, version: str) -> bytes:
         """The answer as it comes: an invalid one must not become a traceback in grpc's log."""
@@ -214,34 +231,33 @@ _CARD = re.compile(r"card(\d{1,9})", re.ASCII)
 _PARTITION = re.compile(r"amdgpu_xcp_\d{1,9}", re.ASCII)
 
 
-def devices_of(name: str, readings: Iterable[dtk.Reading], root: str = "/") -> list[str]:
+def devices_of(name: str, readings: Iterable[dtk.Reading]) -> list[str]:
     """The uuids of those devices that a plug-in's id means; none when it means none of them.
 
     An id is a uuid; a PCI address (the plug-ins of AMD and Hygon), which of a partitioned card means the first
-    partition; "amdgpu_xcp_3" (AMD's further partitions), which is looked up below `root`; a card or render node;
-    "gpu-1-128" or "hcu-0000-43-00-0" (their drivers of dynamic resources). What HAMi's plug-ins tell the kubelet,
-    "DCU-0-fake-1" or "0000:43:00.0#1", means nothing: the scheduler chose the card, and the kubelet does not know it.
+    partition, the others having names of their own; a card or render node; "gpu-1-128" or "hcu-0000-43-00-0" (their
+    drivers of dynamic resources). What HAMi's plug-ins tell the kubelet, "DCU-0-fake-1" or "0000:43:00.0#1", means
+    nothing: the scheduler chose the card, and the kubelet does not know it.
     """
-    name = _SLICE.sub("", name)
     if found := _ADDRESS.fullmatch(name):
         bdf = "{}:{}:{}.{}".format(*found.groups()).lower()
         return [r.uuid for r in readings if r.bdf == bdf and r.partition in (None, 0)]
+    if found := _RENDER.fullmatch(name):
+        return [r.uuid for r in readings if r.drm_render == int(found[1])]
     if found := _CARD.fullmatch(name):
-        card = int(found[1])
-        return [r.uuid for r in readings if r.drm_card == card]
-    if _PARTITION.fullmatch(name):
-        render = _render_node(name, root)
-    else:
-        render = int(found[1]) if (found := _RENDER.fullmatch(name)) else None
-    if render is not None:
-        return [r.uuid for r in readings if r.drm_render == render]
+        return [r.uuid for r in readings if r.drm_card == int(found[1])]
     return [r.uuid for r in readings if r.uuid.lower() == name.lower()]
 
 
-def _render_node(partition: str, root: str) -> int | None:
-    """N of the render node renderDN of a partition's platform device."""
+def _plain(name: str, root: str) -> str:
+    """An id without the number of its time slice, and the render node in the place of "amdgpu_xcp_3", which is what
+    AMD's plug-in calls a further partition: the platform device below `root` tells which it is.
+    """
+    name = _SLICE.sub("", name)
+    if not _PARTITION.fullmatch(name):
+        return name
     try:
-        names = os.listdir(os.path.join(root, "sys/devices/platform", partition, "drm"))
+        nodes = os.listdir(os.path.join(root, "sys/devices/platform", name, "drm"))
     except OSError:
-        return None
-    return next((int(found[1]) for name in names if (found := _RENDER.fullmatch(name))), None)
+        return name
+    return next((node for node in nodes if _RENDER.fullmatch(node)), name)

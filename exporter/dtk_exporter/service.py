@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import time
 from collections import Counter
@@ -79,7 +80,7 @@ class Service:
                 raise
             self._watch, old_watch = watch, self._watch
             old_watch.close()
-        if config.collect_pod_resources != old.collect_pod_resources:
+        if (config.collect_pod_resources, config.root) != (old.collect_pod_resources, old.root):
             if self._pods:
                 self._pods.close()
             self._pods = self._start_pods(config)
@@ -124,7 +125,8 @@ class Service:
     def _start_pods(self, config: Config) -> PodResources | None:
         if config.collect_pod_resources is None:
             return None
-        pods = PodResources(config.collect_pod_resources)
+        root = self._demo or config.root or os.environ.get("DTK_SMI_ROOT") or "/"
+        pods = PodResources(config.collect_pod_resources, root=root)
         pods.start()
         return pods
 
