@@ -14,7 +14,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli 
 C_FILES = $(shell find dtk/_native tests examples bench -name '*.[ch]' ! -name cdef.h)
 PIP := $(BIN)/pip -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench format generate derived clean system
+.PHONY: demo test lint bench format generate derived clean system peers
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -25,7 +25,7 @@ demo: $(VENV)/installed
 	    $(BIN)/dtk-smi --demo --loop 1 --count 3; \
 	fi
 
-test: $(VENV)/installed
+test: $(VENV)/installed peers
 	@$(BIN)/python tools/generate.py --check
 	@$(BIN)/python tools/families.py --check
 	@DTK_TEST_WHEEL=$$(echo $(CURDIR)/$(WHEELS)/*.whl) PYTHONPATH=tests $(BIN)/pytest -q -p require_plugin $(PYTEST_ARGS)
@@ -74,26 +74,23 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 	@$(PIP) install --no-deps --force-reinstall $(WHEELS)/*.whl
 	@touch $@
 
-# What pip cannot bring. Installed by apt where that is allowed, else named. The packages in "wanted" are for tests that
-# are skipped without them; they are asked for once.
+# What pip cannot bring. Installed by apt where that is allowed, else named.
 system:
-	@missing=""; wanted=""; \
+	@missing=""; \
 	for need in python3:python3 gcc:gcc g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config readelf:binutils strace:strace; do \
 	    command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need#*:}"; \
 	done; \
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
 	$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
 	    || missing="$$missing python3-dev"; \
-	for want in bwrap:bubblewrap fusermount3:fuse3 rocm-smi:rocm-smi man:man-db groff:groff clang:clang systemd-analyze:systemd; do \
+	[ -z "$$missing" ] || tools/apt-install $$missing || { echo "make: please install first:$$missing"; exit 1; }
+
+# What tests are skipped without. It is asked for once; services that come with a package are not started.
+peers:
+	@wanted=""; \
+	for want in bwrap:bubblewrap fusermount3:fuse3 rocm-smi:rocm-smi man:man-db groff:groff clang:clang chromium:chromium \
+	    systemd-analyze:systemd promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
+	    prometheus-node-exporter:prometheus-node-exporter; do \
 	    command -v "$${want%%:*}" >/dev/null || [ -e build/wanted ] || wanted="$$wanted $${want#*:}"; \
 	done; \
-	[ -n "$$missing$$wanted" ] || exit 0; \
-	if ! command -v apt-get >/dev/null; then as_root=false; \
-	elif [ "$$(id -u)" = 0 ]; then as_root=""; \
-	else as_root="sudo -n"; fi; \
-	export DEBIAN_FRONTEND=noninteractive; \
-	install="$$as_root apt-get install -qq -y --no-install-recommends"; \
-	{ $$as_root apt-get update -qq && { [ -z "$$missing" ] || $$install $$missing; }; } >/dev/null 2>&1 \
-	    || [ -z "$$missing" ] || { echo "make: please install first:$$missing"; exit 1; }; \
-	for package in $$wanted; do $$install $$package >/dev/null 2>&1 || :; done; \
-	mkdir -p build && touch build/wanted
+	[ -z "$$wanted" ] || { tools/apt-install $$wanted; mkdir -p build && touch build/wanted; }

@@ -152,6 +152,8 @@ def _processes(page: Page, view: View, pods: Iterable[Allocation], most: int | N
         return
     counts = processes.by_device(table)
     for entry in up:
+        if entry.reading.gpu_id is None:  # KFD knows nothing of it, or may not tell: a container without /dev/dri
+            continue
         page.put("dtk_device_processes", counts.get(entry.uuid, 0), entry.uuid)
         page.put("dtk_device_memory_unattributed_bytes", table.unattributed.get(entry.uuid), entry.uuid)
     if most is not None:

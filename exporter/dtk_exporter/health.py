@@ -15,7 +15,7 @@ BUSY = 20.0  # percent of use from which a link must run as it can: that of an i
 def of_memory(sample: dtk.Sample) -> list[str]:
     """Errors that lost data, and pages that wait for a reset to go out of use."""
     counts = {"uncorrectable memory errors": "ecc_uncorrectable", "memory pages to be retired": "pending_pages"}
-    return [f"{sample[name]} {text}" for text, name in counts.items() if sample.get(name)]
+    return [f"{text}: {sample[name]}" for text, name in counts.items() if sample.get(name)]
 
 
 def of_heat(sample: dtk.Sample, spans: Mapping[str, float]) -> list[str]:
