@@ -94,7 +94,8 @@ class Sample(MetricAttributes, Mapping[str, Value]):
         if reading.type == _F64:
             return float(reading.f64)
         if reading.type == _BITS:
-            return tuple(_bit_name(number, bit) for bit in range(64) if reading.u64 >> bit & 1)
+            bits = reading.u64
+            return tuple(_bit_name(number, bit) for bit in range(bits.bit_length()) if bits >> bit & 1)
         return int(reading.i64 if reading.type == _I64 else reading.u64)
 
     def __iter__(self) -> Iterator[str]:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from .exposition import encode
-
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
@@ -56,9 +54,9 @@ class Application:
         return HTTPStatus.OK, HTML, self._service.page(), [("Content-Security-Policy", POLICY)]
 
     def _metrics(self, environ: WSGIEnvironment) -> Answer:
-        content_type, write = encode(environ.get("HTTP_ACCEPT", ""))
         packed = _takes_gzip(environ)
-        return HTTPStatus.OK, content_type, self._service.metrics(content_type, write, packed), _encoding(packed)
+        content_type, body = self._service.metrics(environ.get("HTTP_ACCEPT", ""), packed)
+        return HTTPStatus.OK, content_type, body, _encoding(packed)
 
     def _compat(self, environ: WSGIEnvironment) -> Answer:
         packed = _takes_gzip(environ)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from prometheus_client import ProcessCollector
-from prometheus_client.metrics_core import Metric
-from prometheus_client.samples import Sample
 
 import dtk
 from dtk import throttle
@@ -16,7 +14,8 @@ from dtk import throttle
 from . import processes
 from .allocation import allocations
 from .book import Entry, View
-from .families import BY_NAME, CATALOGUE, FAMILIES, INFO, STATES
+from .exposition import Page
+from .families import CATALOGUE, INFO, STATES
 from .pods import Allocation
 
 __all__ = ["Own", "collect"]
@@ -35,30 +34,7 @@ class Own(NamedTuple):
     rejected: Mapping[str, int]
 
 
-class Page:
-    """The samples of a page, family by family. What has no value is not put."""
-
-    def __init__(self) -> None:
-        self._samples: dict[str, list[Sample]] = {}
-
-    def put(self, name: str, value: float | None, *labels: str) -> None:
-        """A sample of a family of families.py, its labels in the order of that."""
-        if value is not None:
-            pairs = dict(zip(BY_NAME[name].labels, labels, strict=True))
-            self._samples.setdefault(name, []).append(Sample(name, pairs, value))
-
-    def metrics(self) -> Iterator[Metric]:
-        """As prometheus-client takes them, in the order of families.py."""
-        for family in FAMILIES:
-            if samples := self._samples.get(family.name):
-                metric = Metric(family.name.removesuffix("_total"), family.help, family.type)
-                metric.samples = samples
-                yield metric
-
-
-def collect(
-    view: View | None, own: Own, pods: Iterable[Allocation] = (), most_processes: int | None = None
-) -> list[Metric]:
+def collect(view: View | None, own: Own, pods: Iterable[Allocation] = (), most_processes: int | None = None) -> Page:
     """All families. pods: who has which device by the kubelet. most_processes: how many processes have families of
     their own, None for none of them.
     """
@@ -75,7 +51,8 @@ def collect(
         page.put("dtk_exporter_simulated", float(view.snapshot.system.simulated))
         page.put("dtk_exporter_last_snapshot_timestamp_seconds", view.snapshot.timestamp)
     _own(page, own)
-    return [*page.metrics(), *_process_collector.collect()]
+    page.rest += _process_collector.collect()
+    return page
 
 
 _process_collector = ProcessCollector(registry=None)

@@ -10,7 +10,6 @@ import sys
 
 import dtk
 
-from .exposition import encode
 from .options import parse
 from .service import Service
 
@@ -58,8 +57,8 @@ def _serve(service: Service, arguments: list[str]) -> int:
 
 def _once(service: Service, looked: bool) -> int:
     """Print the page."""
-    content_type, write = encode("")
-    sys.stdout.buffer.write(service.metrics(content_type, write, packed=False))
+    _, page = service.metrics("", packed=False)
+    sys.stdout.buffer.write(page)
     if not looked:
         print("dtk-exporter: no look at the cards came by the deadline", file=sys.stderr)
         return 11

@@ -7,10 +7,7 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
-
-from prometheus_client.metrics_core import Metric
 
 import dtk
 from dtk import document, sim
@@ -20,7 +17,7 @@ from .allocation import allocations
 from .app import Application
 from .book import View
 from .collect import Own, collect
-from .exposition import Bodies, encode
+from .exposition import Bodies, Writer, encode
 from .families import SOURCES
 from .guard import Counters
 from .options import Config
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Service"]
 
+WRITERS_MAX = 8  # formats that are remembered; Prometheus asks for one
 FIRST_SECONDS = 2.0  # beyond the deadline, for the first look
 
 
@@ -47,6 +45,7 @@ class Service:
         self._stack = contextlib.ExitStack()
         self._errors: Counter[str] = Counter(dict.fromkeys(SOURCES, 0))
         self._bodies: Bodies[View | None] = Bodies()
+        self._writers: dict[str, Writer] = {}  # by content type; used under the lock of the bodies
         self._render_seconds: float | None = None
         self._reload_good, self._reload_time = True, time.time()
         self._server: Server | None = None
@@ -136,17 +135,26 @@ class Service:
         """The first view, None when none came by the deadline. Raises what keeps it away for good."""
         return self._watch.first(self._config.collect_deadline + FIRST_SECONDS)
 
-    def metrics(self, content_type: str, write: Callable[[Iterable[Metric]], bytes], packed: bool) -> bytes:
-        """The page /metrics in a format."""
+    def metrics(self, accept: str, packed: bool) -> tuple[str, bytes]:
+        """The page /metrics in the format that a client accepts: its type, and the body."""
         view = self._watch.book.view()
-        return self._bodies.get(view, ("metrics", content_type), lambda: self._render(view, write), packed)
+        content_type, encoder = encode(accept)
 
-    def _render(self, view: View | None, write: Callable[[Iterable[Metric]], bytes]) -> bytes:
+        def make() -> bytes:
+            if content_type not in self._writers:
+                if len(self._writers) >= WRITERS_MAX:
+                    self._writers.clear()
+                self._writers[content_type] = Writer(encoder)
+            return self._render(view, self._writers[content_type])
+
+        return content_type, self._bodies.get(view, ("metrics", content_type), make, packed)
+
+    def _render(self, view: View | None, writer: Writer) -> bytes:
         begin = time.perf_counter()
         config = self._config
         most = config.collect_processes_max if config.collect_processes else None
         pods = self._pods.allocations if self._pods else ()
-        body = write(collect(view, self._own(), pods, most))
+        body = writer.write(collect(view, self._own(), pods, most))
         self._render_seconds = time.perf_counter() - begin
         return body
 
