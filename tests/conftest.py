@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 import standin
 from machines import CORPUS, MACHINES, SEED, materialise, needs_fuse
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from dtk.sim import Mounted
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# The same examples in every run, and no failure because something else keeps the machine busy.
+hypothesis.settings.register_profile(
+    "dtk",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("dtk")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
