@@ -35,7 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Root of a machine of MACHINES, written once a session. Read only: copy_machine is for breaking things."""
+    """Root of a machine of MACHINES, or of such cards as "mi210:2"; written once a session.
+
+    Read only: copy_machine is for breaking things.
+    """
     written: dict[str, Path] = {}
 
     def get(name: str) -> Path:
@@ -43,7 +46,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             from dtk import sim
 
             root = tmp_path_factory.mktemp("machine") / name
-            sim.write(root, cards=MACHINES[name], seed=SEED)
+            sim.write(root, cards=MACHINES.get(name, [name]), seed=SEED)
             written[name] = root
         return written[name]
 
