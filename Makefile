@@ -28,7 +28,8 @@ demo: $(VENV)/installed
 test: $(VENV)/installed peers
 	@$(BIN)/python tools/generate.py --check
 	@$(BIN)/python tools/families.py --check
-	@DTK_TEST_WHEEL=$$(echo $(CURDIR)/$(WHEELS)/*.whl) PYTHONPATH=tests $(BIN)/pytest -q -p require_plugin $(PYTEST_ARGS)
+	@DTK_TEST_WHEEL=$$(echo $(CURDIR)/$(WHEELS)/*.whl) PYTHONPATH=tests \
+	    $(BIN)/pytest -q -p require_plugin -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/installed
 	@$(BIN)/ruff check --quiet

@@ -35,6 +35,7 @@ Break = Callable[[Path, str], None]
 DOCS = Path(__file__).parent.parent / "docs"
 SCHEMA = json.loads((DOCS / "schema" / "dtk-doctor-1.schema.json").read_text())
 NODE = "k100_ai-2s"
+PAIR = "k100_ai:2"  # its first two cards: through a mount, what reads little is quick
 FIRST, SECOND = "0000:05:00.0", "0000:25:00.0"
 KFD = "sys/devices/virtual/kfd/kfd"
 
@@ -325,7 +326,7 @@ def test_a_directory_that_may_not_be_read_is_no_lost_card(copy_machine: Get, pat
     [("hang=1", "card_stale"), ("eacces=1/*", "card_denied"), ("eio=1/hwmon/power1_average", "reading_failed")],
 )
 def test_card_that_does_not_answer_well(mounted: Callable[[str], Mounted], fault: str, code: str) -> None:
-    machine = mounted(NODE)
+    machine = mounted(PAIR)
     machine.set(fault)
     begin = time.monotonic()
     done = smi("doctor", "--json", "--deadline", "3", root=machine.root)
@@ -337,11 +338,11 @@ def test_card_that_does_not_answer_well(mounted: Callable[[str], Mounted], fault
 
 def test_hang_of_the_first_card_is_not_waited_for(mounted: Callable[[str], Mounted]) -> None:
     """What is measured is another card; nothing is left behind that holds the output open."""
-    machine = mounted("mi210")
+    machine = mounted(PAIR)
     machine.set("hang=0")
     document = json.loads(smi("doctor", "--json", "--deadline", "3", root=machine.root).stdout)
-    assert codes(document) == {("card_stale", "0000:03:00.0")}
-    assert check(document, "cost")["facts"].get("card") != "0000:03:00.0"
+    assert codes(document) == {("card_stale", FIRST)}
+    assert check(document, "cost")["facts"].get("card") != FIRST
     assert check(document, "cards")["status"] == "ok"
 
 
@@ -360,12 +361,12 @@ def test_machine_that_does_not_even_show_its_cards(mounted: Callable[[str], Moun
 
 
 def test_nodes_of_kfd_that_a_cgroup_denies(mounted: Callable[[str], Mounted]) -> None:
-    machine = mounted(NODE)
+    machine = mounted(PAIR)
     number = dtk.System(machine.root).device(FIRST).kfd_node
     machine.set(f"eacces={KFD}/topology/nodes/{number}/properties")
     document = examine(machine.root, "--deadline", "5")
     assert codes(document) == set()  # what is right in a container
-    assert "7 KFD nodes, 1 more denied" in check(document, "cards")["summary"][0]
+    assert "1 KFD node, 1 more denied" in check(document, "cards")["summary"][0]
     document = examine(machine.root, "--deadline", "5", "-d", FIRST)
     assert codes(document) == {("kfd_denied", None)}
     assert FIRST in findings(document)[0]["text"]
@@ -440,7 +441,14 @@ def test_source_that_takes_long() -> None:
     assert (finding.code, finding.text) == ("source_slow", f"{FIRST}: gpu_metrics takes 245 ms")
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+ANYTHING = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=10,
+)
+
+
+@given(ANYTHING)
 def test_what_a_process_says_may_be_anything(found: Any) -> None:
     with suppress(KeyError, TypeError):
         Machine({"probe": found, "pci": found, "agents": found, "inactive_groups": found})

@@ -10,7 +10,7 @@ import pytest
 import standin
 from live_machine import CARDS, Live, found
 from machines import device_directory, put
-from test_doctor import FIRST, KFD, NODE, SECOND, check, codes, findings
+from test_doctor import FIRST, KFD, NODE, PAIR, SECOND, check, codes, findings
 
 import dtk
 from dtk.doctor.look import Look
@@ -154,7 +154,7 @@ def test_library_that_does_not_list_every_card(live: Live, tmp_path: Path) -> No
 def test_library_in_a_container_lists_the_cards_that_were_given(
     mounted: Callable[[str], Mounted], tmp_path: Path
 ) -> None:
-    machine = mounted(NODE)
+    machine = mounted(PAIR)
     cards = [card.bdf for card in dtk.System(machine.root).cards()]
     nodes = [dtk.System(machine.root).device(bdf).kfd_node for bdf in cards[1:]]
     library = standin.make(tmp_path, "HYGON63", cards[:1])

@@ -167,7 +167,6 @@ def test_first_compiler_is_the_one_that_counts(node: Live, tmp_path: Path) -> No
         ("#!/no/such/interpreter\n", CLANG, "cannot be started"),
         (HIPCC.replace("/llvm", "/nowhere"), CLANG, "clang was not found"),
         ("#!/bin/sh\nexec yes\n", CLANG, "printed too much"),
-        ("#!/bin/sh\nexec sleep 60\n", CLANG, "did not answer"),
     ],
 )
 def test_broken_compiler(node: Live, tmp_path: Path, hipcc: str, clang: str, error: str) -> None:
@@ -182,7 +181,9 @@ def test_compiler_that_hangs_is_given_up(node: Live, tmp_path: Path) -> None:
     begin = time.monotonic()
     done = node.run("doctor", "--json", PATH=f"{where}:/usr/bin:/bin")
     assert time.monotonic() - begin < 10
-    assert "compiler_broken" in found(json.loads(done.stdout))
+    (finding,) = findings(json.loads(done.stdout))
+    assert finding["code"] == "compiler_broken"
+    assert "did not answer" in finding["text"]
     assert not is_running((tmp_path / "pid").read_text().strip())
 
 

@@ -96,7 +96,7 @@ def test_every_partition_of_a_lost_card_is_lost(moving: Callable[..., Machine]) 
 
 
 def test_monitor_tells_of_a_card_that_hangs(mounted: Callable[[str], sim.Mounted]) -> None:
-    node = mounted("mi210")
+    node = mounted("mi210:4")
     seen: list[dtk.Event] = []
     hung, back = threading.Event(), threading.Event()
 
@@ -105,7 +105,7 @@ def test_monitor_tells_of_a_card_that_hangs(mounted: Callable[[str], sim.Mounted
         hung.set() if any(event.kind == "hung" for event in seen) else None
         back.set() if any(event.kind == "back" for event in seen) else None
 
-    with dtk.Monitor(node.root, interval=0.1, deadline=0.4) as monitor:
+    with dtk.Monitor(node.root, interval=0.2, deadline=1.0) as monitor:
         first = monitor.wait(10)
         monitor.on_snapshot(note)
         node.set("hang=2")

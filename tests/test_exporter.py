@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from exporting import COMMAND, Exporter, Samples, exporting
+from exporting import COMMAND, Exporter, Samples, exporting, samples
 from machines import MACHINES, device_directory, put
 from smi import environment, validate
 
@@ -232,7 +233,7 @@ def values_of(page: Samples, uuid: str) -> set[str]:
 
 
 def test_a_hung_card_leaves_the_others_fresh(mounted: Callable[[str], sim.Mounted]) -> None:
-    node = mounted("mi210")
+    node = mounted("mi210:4")
     everyone = uuids(node.root)
     hung = everyone[2]
     with exporting(node.root) as exporter:
@@ -242,14 +243,16 @@ def test_a_hung_card_leaves_the_others_fresh(mounted: Callable[[str], sim.Mounte
         assert page.one("dtk_device_state", uuid=hung, state="unknown") == 1
         assert page.one("dtk_device_events_total", uuid=hung, type="hung") == 1
         begin = time.monotonic()
-        ages = []
+        ages, waits = [], []
         while time.monotonic() < begin + 2:
             asked = time.monotonic()
-            page = exporter.metrics()
-            assert time.monotonic() - asked < 0.5
+            answer = exporter.get("/metrics")
+            waits.append(time.monotonic() - asked)
+            page = samples(answer.text)
             ages += [page.one("dtk_device_sample_age_seconds", uuid=uuid) for uuid in everyone if uuid != hung]
         assert None not in ages
-        assert max(age or 0 for age in ages) < 1
+        assert max(age or 0 for age in ages) < 2  # it has hung for three seconds
+        assert statistics.median(waits) < 0.2  # who waits for it waits each time
         assert exporter.get("/-/ready").status == 200
         stopped = time.monotonic()
         assert exporter.stop() == 0
@@ -260,7 +263,7 @@ def test_a_hung_card_leaves_the_others_fresh(mounted: Callable[[str], sim.Mounte
 
 
 def test_a_hung_card_comes_back(mounted: Callable[[str], sim.Mounted]) -> None:
-    node = mounted("mi210")
+    node = mounted("mi210:4")
     hung = uuids(node.root)[0]
     with exporting(node.root) as exporter:
         node.set("hang=0")

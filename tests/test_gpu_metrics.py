@@ -25,14 +25,13 @@ from gpu_metrics_model import (
     kernel_fields,
     possible,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import CORPUS
 from native_library import FAILED, UNSUPPORTED
 
 from dtk.sim.gpu_metrics import LAYOUTS, Stats, Value, pack
 
-prove = settings(derandomize=True, deadline=None, max_examples=100, database=None)
 each_revision = pytest.mark.parametrize("revision", REVISIONS, ids="{0[0]}.{0[1]}".format)
 each_fixed = pytest.mark.parametrize("revision", FIXED, ids="{0[0]}.{0[1]}".format)
 
@@ -79,7 +78,6 @@ def test_zero_is_a_value(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [(1, 4), (1, 5), (1, 6), (1, 7), (1, 8), (1, 9)])
-@prove
 @given(st.lists(st.one_of(st.none(), st.integers(0, 65534)), min_size=8, max_size=8))
 def test_clock_is_the_highest(revision: Revision, clocks: list[int | None]) -> None:
     valid = [clock for clock in clocks if clock is not None]
@@ -107,7 +105,6 @@ PERCENTS = st.lists(st.one_of(st.none(), st.integers(0, 130)), max_size=4)
         ((1, 9), ["vcn_busy", "jpeg_busy"]),
     ],
 )
-@prove
 @given(st.lists(PERCENTS, min_size=2, max_size=2))
 def test_media_is_the_mean_of_all_engines(revision: Revision, names: list[str], uses: list[list[int | None]]) -> None:
     values = dict(zip(names, uses, strict=False))
@@ -122,7 +119,6 @@ def test_more_than_all_is_no_activity(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [(1, 6), (1, 7), (1, 8)])
-@prove
 @given(st.lists(st.tuples(PERCENTS, PERCENTS, PERCENTS), max_size=8))
 def test_partitions(
     revision: Revision, stats: list[tuple[list[int | None], list[int | None], list[int | None]]]

@@ -22,7 +22,7 @@ from dtk.sim.gpu_metrics import pack
 U64_MAX, U32_MAX = 2**64 - 1, 2**32 - 1
 BLANKS = st.text(" \t\r\n", max_size=3)
 
-prove = settings(derandomize=True, deadline=None, max_examples=200, database=None)
+prove = settings(max_examples=200)
 
 
 def parse(name: str, ctype: str, text: bytes, *key: bytes) -> Any:

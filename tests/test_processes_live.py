@@ -133,7 +133,8 @@ def is_hidden(pid):
     return False
 
 def check():  # others come and go meanwhile
-    for _ in range(20):
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
         expected = sum(is_hidden(int(pid)) for pid in os.listdir("/proc") if pid.isdigit())
         table = dtk.processes("all")
         if table.hidden == expected:

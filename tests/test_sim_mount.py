@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from dtk import InvalidArgument, LibraryError, sim
 from dtk.sim.faults import card_directories
 
 Mount = Callable[[str], sim.Mounted]
+READ = "0" if platform.machine() == "x86_64" else "63"  # the system call, as /proc/PID/syscall has it
 
 
 def has_open(pid: int, path: Path) -> bool:
@@ -33,11 +35,14 @@ def has_open(pid: int, path: Path) -> bool:
     return False
 
 
+def waits_in_read(pid: int) -> bool:
+    return Path(f"/proc/{pid}/syscall").read_text().startswith(f"{READ} ")
+
+
 def reader(path: Path) -> subprocess.Popen[bytes]:
     """A process that waits in a read."""
     process = subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE)
-    wait_for(lambda: has_open(process.pid, path))
-    time.sleep(0.05)
+    wait_for(lambda: has_open(process.pid, path) and waits_in_read(process.pid))
     return process
 
 

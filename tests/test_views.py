@@ -356,20 +356,20 @@ def test_fields_without_cards_are_the_catalogue(tmp_path: Path) -> None:
 
 
 def test_card_that_misses_the_deadline_is_11(mounted: Any) -> None:
-    node = mounted("mi210")
+    node = mounted("mi210:4")
     node.set("hang=2")
     try:
         for arguments in (["--json"], ["query", "index,power_draw", "--format", "json"], ["show", "2"], ["ps"], []):
             began = time.monotonic()
-            done = smi(*arguments, "--deadline", "1", root=node.root)
+            done = smi(*arguments, "--deadline", "0.5", root=node.root)
             assert time.monotonic() - began < 5  # and not for ever; test_monitor measures
             assert done.returncode == 11, done.stderr
             assert re.search("no answer by the deadline: .*0000:43:00.0", done.stderr)
         assert re.search(r"^  2  .* stale$", done.stdout, re.M)
-        done = smi("--json", "--deadline", "4", root=node.root)
+        done = smi("--json", "--deadline", "3", root=node.root)
         got = json.loads(done.stdout)
         validate(got)
-        assert [entry["state"] for entry in got["devices"]] == ["ok"] * 2 + ["stale"] + ["ok"] * 5
+        assert [entry["state"] for entry in got["devices"]] == ["ok", "ok", "stale", "ok"]
         assert got["warnings"] == [{"code": "stale", "text": "no answer by the deadline: 0000:43:00.0"}]
         assert smi("query", "power_draw", "-d", "0,1", "--deadline", "4", root=node.root).returncode == 0
     finally:
@@ -414,11 +414,12 @@ def test_demo_lives_and_goes_with_the_command() -> None:
     with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout
         assert process.stderr
-        watts = {json.loads(process.stdout.readline())["power_draw"] for _ in range(8)}
+        watts = set()
+        while len(watts) < 2:
+            watts.add(json.loads(process.stdout.readline())["power_draw"])
         process.send_signal(signal.SIGINT)
         assert process.wait(5) == -signal.SIGINT
         path = Path(process.stderr.read().split()[-1])
-    assert len(watts) > 1
     for _ in range(50):
         if not path.exists():
             break
