@@ -11,6 +11,7 @@ import psutil
 import dtk
 
 from .book import Book, View
+from .guard import describe
 from .options import Config
 
 __all__ = ["Watch"]
@@ -50,7 +51,7 @@ class Watch:
             processes=True,
             backend=config.collect_backend,
         )
-        monitor.on_snapshot(self.book.update)
+        monitor.on_snapshot(self._take)
         return monitor
 
     def first(self, timeout: float) -> View | None:
@@ -87,6 +88,13 @@ class Watch:
                 self._monitor = self._start()
             except dtk.Error as error:
                 logger.error("%s", error)
+
+    def _take(self, snapshot: dtk.Snapshot) -> None:
+        try:
+            self.book.update(snapshot)
+        except Exception as error:  # noqa: BLE001 - the monitor would swallow it, and old values stay unexplained
+            self._errors["monitor"] += 1
+            logger.error("a look at the cards is lost: %s", describe(error))
 
     def _count(self) -> None:
         now, before = self._monitor.counters, self._counted
