@@ -70,7 +70,6 @@ class Watch:
             try:
                 if self._monitor.wait(1.0) is not None:
                     delay = FIRST_DELAY
-                    self._settled.set()
                 self._count()
                 continue
             except dtk.Error as error:
@@ -95,6 +94,7 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - the monitor would swallow it, and old values stay unexplained
             self._errors["monitor"] += 1
             logger.error("a look at the cards is lost: %s", describe(error))
+        self._settled.set()
 
     def _count(self) -> None:
         now, before = self._monitor.counters, self._counted
