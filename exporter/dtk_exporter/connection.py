@@ -134,13 +134,24 @@ class Connection(HTTPConnection):
         sock.settimeout(0)
         self.rfile = _Received(self)
         self.tls: TLS | None = server.tls()
+        self.is_new = True
         self.evicted = False
         self._secure = self.tls is None  # TLS is in place, or not wanted
         self._bytes = bytearray()  # what came and was not yet answered
         self._answered = False
         self._rest: int | None = None  # when nothing more is answered: how many bytes are still thrown away
         # It is closed then, unless it has got one step further.
-        self.until = time.time() + (server.request_limit if self._secure else server.handshake_limit)
+        self.until = time.monotonic() + (server.request_limit if self._secure else server.handshake_limit)
+
+    @property
+    def last_used(self) -> float:
+        """Makes cheroot close it at `until`, also when somebody sets the clock, by which cheroot goes."""
+        timeout: int = self.server.timeout
+        return time.time() + self.until - time.monotonic() - timeout
+
+    @last_used.setter
+    def last_used(self, _: object) -> None:
+        pass
 
     def has_more(self) -> bool:
         """Whether there is something to do before the client sends more."""
@@ -171,7 +182,7 @@ class Connection(HTTPConnection):
         keep = bool(super().communicate())  # type: ignore[no-untyped-call]
         self._send(self.wfile.getvalue())
         self._answered = True
-        self.until = time.time() + self.server.idle_limit
+        self.until = time.monotonic() + self.server.idle_limit
         return keep or self._end()
 
     # ---- what comes ----
@@ -193,7 +204,7 @@ class Connection(HTTPConnection):
             self.server.counters.reject("tls")
             return False
         self._secure = True
-        self.until = time.time() + self.server.request_limit
+        self.until = time.monotonic() + self.server.request_limit
         return True
 
     def _receive(self) -> None:
@@ -203,7 +214,7 @@ class Connection(HTTPConnection):
             if not chunk:
                 raise ConnectionResetError
             if not self._bytes:
-                self.until = min(self.until, time.time() + self.server.request_limit)
+                self.until = min(self.until, time.monotonic() + self.server.request_limit)
             self._bytes += chunk
 
     def _is_whole(self) -> bool:
@@ -241,7 +252,10 @@ class Connection(HTTPConnection):
         """
         self._bytes.clear()
         self._rest = LONGEST_REST
-        self.until = time.time() + REST_TIME
+        self.until = time.monotonic() + REST_TIME
+        if self._secure and isinstance(self.socket, ssl.SSLSocket):
+            with contextlib.suppress(OSError, ValueError):  # the client's goodbye, mostly, has not come yet
+                self.socket.unwrap()
         socket.socket.shutdown(self.socket, socket.SHUT_WR)
         return self._throw_away()
 
