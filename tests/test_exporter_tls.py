@@ -126,7 +126,7 @@ def test_clients_that_do_not_shake_hands(serve: Serve, authority: Authority, sen
         for _ in range(5):
             began = time.monotonic()
             assert ask(where(server), GET, tls).status == 200
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 3
         if sent:
             ended(clients[0])
             assert until(lambda: server.counters.rejected["timeout"] + server.counters.rejected["tls"] == 100)
@@ -142,7 +142,7 @@ def test_clients_that_say_nothing_or_half_of_it_within_tls(serve: Serve, authori
             client.sendall(b"GET / HTTP/1.1\r\n")
         began = time.monotonic()
         assert ask(where(server), GET, tls).status == 200
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 3
         assert ended(clients[0]).startswith(b"HTTP/1.1 408 ")
     assert until(lambda: resources() == before)
 

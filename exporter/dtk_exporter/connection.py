@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .tls import TLS
 
 LONGEST_HEAD = 16 << 10  # bytes of a request line and headers
+RECORD = 16 << 10  # bytes that TLS decrypts at once: whoever asks for so many leaves none where no selector sees them
 LONGEST_REST = 1 << 20  # bytes that are read and thrown away, so that a client sees why it was refused
 REST_TIME = 2.0  # seconds for that
 HEAD_END = re.compile(rb"\n\r?\n")
@@ -41,7 +42,7 @@ class _Received(io.BytesIO):
         self._connection = connection
 
     def has_data(self) -> bool:
-        return self._connection.has_more()
+        return self._connection.is_whole()
 
 
 class _Headers(HeaderReader):
@@ -153,14 +154,10 @@ class Connection(HTTPConnection):
     def last_used(self, _: object) -> None:
         pass
 
-    def has_more(self) -> bool:
-        """Whether there is something to do before the client sends more."""
-        return self._is_whole() or (
-            self._rest is None and isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
-        )
-
     def communicate(self) -> bool:
         """One step. False when the connection has ended."""
+        if not self.server.ready:
+            return False
         with self.server.busy_with(self):
             try:
                 return self._step()
@@ -209,15 +206,15 @@ class Connection(HTTPConnection):
 
     def _receive(self) -> None:
         """Take in what has arrived, until a head is whole."""
-        while not self._is_whole():
-            chunk = self.socket.recv(LONGEST_HEAD)
+        while not self.is_whole():
+            chunk = self.socket.recv(RECORD)
             if not chunk:
                 raise ConnectionResetError
             if not self._bytes:
                 self.until = min(self.until, time.monotonic() + self.server.request_limit)
             self._bytes += chunk
 
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether there is a head to parse, or something that never becomes one."""
         if not self._bytes:
             return False
