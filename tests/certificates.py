@@ -29,7 +29,22 @@ class Authority:
         self._numbers = itertools.count()
         self._key = ec.generate_private_key(ec.SECP256R1())
         directory.mkdir(parents=True, exist_ok=True)
-        certificate = self._build(self.name, self._key, x509.BasicConstraints(ca=True, path_length=None))
+        certificate = self._build(
+            self.name,
+            self._key,
+            x509.BasicConstraints(ca=True, path_length=None),
+            x509.KeyUsage(
+                digital_signature=False,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=True,
+                crl_sign=True,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+        )
         self.certificate = directory / "ca.pem"
         self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
@@ -73,8 +88,13 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + datetime.timedelta(days=1))
         )
-        for extension in extensions:
-            builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        identifiers = (
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+        )
+        for extension in (*extensions, *identifiers):
+            critical = isinstance(extension, (x509.BasicConstraints, x509.KeyUsage))
+            builder = builder.add_extension(extension, critical)
         return builder.sign(self._key, hashes.SHA256())
 
 

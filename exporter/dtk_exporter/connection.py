@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .tls import TLS
 
 LONGEST_HEAD = 16 << 10  # bytes of a request line and headers
+RECORD = 16 << 10  # bytes that TLS decrypts at once: whoever asks for so many leaves none where no selector sees them
 LONGEST_REST = 1 << 20  # bytes that are read and thrown away, so that a client sees why it was refused
 REST_TIME = 2.0  # seconds for that
 HEAD_END = re.compile(rb"\n\r?\n")
@@ -41,7 +42,7 @@ class _Received(io.BytesIO):
         self._connection = connection
 
     def has_data(self) -> bool:
-        return self._connection.has_more()
+        return self._connection.is_whole()
 
 
 class _Headers(HeaderReader):
@@ -134,22 +135,29 @@ class Connection(HTTPConnection):
         sock.settimeout(0)
         self.rfile = _Received(self)
         self.tls: TLS | None = server.tls()
+        self.is_new = True
         self.evicted = False
         self._secure = self.tls is None  # TLS is in place, or not wanted
         self._bytes = bytearray()  # what came and was not yet answered
         self._answered = False
         self._rest: int | None = None  # when nothing more is answered: how many bytes are still thrown away
         # It is closed then, unless it has got one step further.
-        self.until = time.time() + (server.request_limit if self._secure else server.handshake_limit)
+        self.until = time.monotonic() + (server.request_limit if self._secure else server.handshake_limit)
 
-    def has_more(self) -> bool:
-        """Whether there is something to do before the client sends more."""
-        return self._is_whole() or (
-            self._rest is None and isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
-        )
+    @property
+    def last_used(self) -> float:
+        """Makes cheroot close it at `until`, also when somebody sets the clock, by which cheroot goes."""
+        timeout: int = self.server.timeout
+        return time.time() + self.until - time.monotonic() - timeout
+
+    @last_used.setter
+    def last_used(self, _: object) -> None:
+        pass
 
     def communicate(self) -> bool:
         """One step. False when the connection has ended."""
+        if not self.server.ready:
+            return False
         with self.server.busy_with(self):
             try:
                 return self._step()
@@ -171,7 +179,7 @@ class Connection(HTTPConnection):
         keep = bool(super().communicate())  # type: ignore[no-untyped-call]
         self._send(self.wfile.getvalue())
         self._answered = True
-        self.until = time.time() + self.server.idle_limit
+        self.until = time.monotonic() + self.server.idle_limit
         return keep or self._end()
 
     # ---- what comes ----
@@ -193,20 +201,20 @@ class Connection(HTTPConnection):
             self.server.counters.reject("tls")
             return False
         self._secure = True
-        self.until = time.time() + self.server.request_limit
+        self.until = time.monotonic() + self.server.request_limit
         return True
 
     def _receive(self) -> None:
         """Take in what has arrived, until a head is whole."""
-        while not self._is_whole():
-            chunk = self.socket.recv(LONGEST_HEAD)
+        while not self.is_whole():
+            chunk = self.socket.recv(RECORD)
             if not chunk:
                 raise ConnectionResetError
             if not self._bytes:
-                self.until = min(self.until, time.time() + self.server.request_limit)
+                self.until = min(self.until, time.monotonic() + self.server.request_limit)
             self._bytes += chunk
 
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether there is a head to parse, or something that never becomes one."""
         if not self._bytes:
             return False
@@ -241,7 +249,10 @@ class Connection(HTTPConnection):
         """
         self._bytes.clear()
         self._rest = LONGEST_REST
-        self.until = time.time() + REST_TIME
+        self.until = time.monotonic() + REST_TIME
+        if self._secure and isinstance(self.socket, ssl.SSLSocket):
+            with contextlib.suppress(OSError, ValueError):  # the client's goodbye, mostly, has not come yet
+                self.socket.unwrap()
         socket.socket.shutdown(self.socket, socket.SHUT_WR)
         return self._throw_away()
 

@@ -53,7 +53,8 @@ class Guard:
         status, headers, body = refused or _refuse_request(environ) or self._ask(environ)
         if not any(name.lower() == "content-length" for name, _ in headers):
             headers.append(("Content-Length", str(len(body))))
-        start_response(status, headers + list(settings.headers if settings else ()))
+        extra = settings.headers if settings else {}
+        start_response(status, [header for header in headers if header[0] not in extra] + list(extra.items()))
         self.counters.answer(status[:3])
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 

@@ -64,7 +64,7 @@ class Server:
         self._listeners = Listeners(addresses)
         self.addresses = self._listeners.addresses
         self._http = HTTPServer(self._guard, self._listeners, handshake_limit, request_limit, idle_limit)
-        self._closed = False
+        self._started = self._closed = False
 
     @property
     def web(self) -> WebConfig | None:
@@ -88,6 +88,7 @@ class Server:
         error = started.get()
         if error:
             raise dtk.Error(f"the HTTP server cannot start: {error}") from error
+        self._started = True
 
     def close(self) -> None:
         """Free the ports and end all connections, within a second. An application that hangs is left behind."""
@@ -95,13 +96,15 @@ class Server:
             return
         self._closed = True
         self._listeners.end()
+        if not self._started:
+            self._listeners.close()
+            return
         # cheroot waits for its workers, for ever if need be.
         stopping = threading.Thread(target=self._http.stop, name="dtk-http-stop", daemon=True)
         stopping.start()
         stopping.join(CLOSE_TIME)
         self._http.cut_all()
         stopping.join(CLOSE_TIME / 2)
-        self._listeners.close()
 
 
 class HTTPServer(wsgi.Server):
@@ -156,10 +159,11 @@ class HTTPServer(wsgi.Server):
 
     def process_conn(self, conn: Connection) -> None:
         """A new connection waits for its first byte; one that has something to read goes to a worker."""
-        if conn.last_used is None:
+        if conn.is_new:
+            conn.is_new = False
             self.put_conn(conn)
             return
-        if conn.evicted or conn.until < time.time():
+        if conn.evicted or conn.until < time.monotonic():
             conn.close()
             return
         self.forget(conn)
@@ -179,8 +183,10 @@ class HTTPServer(wsgi.Server):
                 oldest.cut()  # which the selector notices
                 self.counters.reject("busy")
             self._waiting[conn] = None
-        super().put_conn(conn)
-        conn.last_used = conn.until - self.timeout  # cheroot closes it `timeout` seconds after this
+        try:
+            super().put_conn(conn)
+        except (OSError, ValueError):  # the kernel watches no more of them; cheroot would end the server
+            conn.close()
 
     def forget(self, conn: Connection) -> bool:
         """The connection waits no longer. Whether it did."""

@@ -64,7 +64,7 @@ class Settings:
     """What a web.config.yml says."""
 
     tls: TLS | None
-    headers: tuple[tuple[str, str], ...]
+    headers: Mapping[str, str]
     users: Mapping[bytes, bytes]
     rate_limit: RateLimit | None
 
@@ -138,8 +138,8 @@ def _load(path: str, seen: dict[str, Fingerprint], may_be_empty: bool = True) ->
     )
 
 
-def _headers(section: Section) -> tuple[tuple[str, str], ...]:
-    headers = []
+def _headers(section: Section) -> dict[str, str]:
+    headers = {}
     for name in section.values:
         value = section.text(name)
         if HEADERS[name] and value not in HEADERS[name]:
@@ -147,8 +147,8 @@ def _headers(section: Section) -> tuple[tuple[str, str], ...]:
         if not value.isascii() or not value.isprintable():
             raise section.error(name, "a header is printable ASCII")
         if value:
-            headers.append((name, value))
-    return tuple(headers)
+            headers[name] = value
+    return headers
 
 
 def _users(section: Section) -> dict[bytes, bytes]:
