@@ -7,14 +7,14 @@ interval = 2
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import dtk
+
+from .yamlfile import content_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -237,13 +237,8 @@ def load(given: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
 
 def _from_file(path: str) -> dict[str, Any]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        raise dtk.InvalidArgument(reason, operation="read the configuration", path=path) from error
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tables = tomllib.loads(content_of(path).decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise dtk.InvalidArgument(f"no TOML: {error}", operation="read the configuration", path=path) from error
     names = {option.name: option for option in OPTIONS}
     found: dict[str, Any] = {}

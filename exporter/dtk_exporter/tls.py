@@ -12,7 +12,7 @@ from typing import Any
 
 import dtk
 
-from .yamlfile import Section, beside, read_file
+from .yamlfile import Section, beside, content_of
 
 KEYS = (
     "cert_file",
@@ -204,7 +204,7 @@ def _file(section: Section, key: str, watch: Callable[[str], str]) -> str:
     """The path of a file that can be read."""
     path = watch(beside(section.path, section.text(key)))
     try:
-        read_file(path)
+        content_of(path)
     except dtk.Error as error:
         raise section.error(key, f"{path}: {error.args[0]}") from None
     return path

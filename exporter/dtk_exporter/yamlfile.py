@@ -83,7 +83,7 @@ class Section:
         return value in TRUE
 
 
-def read_file(path: str) -> bytes:
+def content_of(path: str) -> bytes:
     """A regular file's bytes. Never waits, as a pipe would make it."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -91,7 +91,8 @@ def read_file(path: str) -> bytes:
         with open(path, "rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise dtk.Error(error.strerror or str(error), operation="read", path=path) from error
+        kind = dtk.PermissionDenied if isinstance(error, PermissionError) else dtk.InvalidArgument
+        raise kind(error.strerror or str(error), operation="read", path=path) from error
     if len(content) > LARGEST:
         raise dtk.InvalidArgument("is larger than 1 MiB", path=path)
     return content
@@ -100,7 +101,7 @@ def read_file(path: str) -> bytes:
 def read_yaml(path: str, known: Sequence[str]) -> Section:
     """The mapping that a YAML file is."""
     try:
-        value = yaml.load(read_file(path), _Loader)
+        value = yaml.load(content_of(path), _Loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise dtk.InvalidArgument(f"{line}not YAML: {error.problem}", path=path) from None
