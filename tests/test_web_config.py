@@ -156,7 +156,7 @@ def test_errors_name_file_and_key(config: Path, authority: Authority, content: s
 def test_a_file_that_cannot_be_read(config: Path) -> None:
     from dtk_exporter.webconfig import WebConfig
 
-    with pytest.raises(dtk.Error, match=f"read: {config}: No such file or directory"):
+    with pytest.raises(dtk.InvalidArgument, match=f"read: {config}: No such file or directory"):
         WebConfig(config)
 
 

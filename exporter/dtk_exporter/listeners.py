@@ -130,9 +130,9 @@ def _listen(address: str) -> socket.socket:
             if failed.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
                 break
     assert error
-    raise dtk.Error(
-        os.strerror(error.errno or 0), operation="listen", path=address, hint=HINTS.get(error.errno or 0)
-    ) from error
+    number = error.errno or 0
+    kind = {errno.EACCES: dtk.PermissionDenied, errno.EADDRNOTAVAIL: dtk.InvalidArgument}.get(number, dtk.Error)
+    raise kind(os.strerror(number), operation="listen", path=address, hint=HINTS.get(number)) from error
 
 
 def _resolve(address: str, host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
