@@ -57,7 +57,7 @@ class Service:
 
     def listen(self) -> list[str]:
         """Begin to serve. Returns the addresses. Raises what is wrong with them or with the web configuration."""
-        self._server = self._start_server(self._config)
+        self._server = self._start_server(self._config, _web_config(self._config))
         return self._server.addresses
 
     def reload(self, config: Config) -> None:
@@ -106,19 +106,19 @@ class Service:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
-    def _start_server(self, config: Config) -> Server:
-        web = WebConfig(config.web_config_file) if config.web_config_file else None
+    def _start_server(self, config: Config, web: WebConfig | None) -> Server:
         server = Server(Application(self), config.web_listen_address, web)
         server.start()
         return server
 
     def _replace_server(self, old: Server, config: Config) -> Server:
         """The old port must be free before it can be listened at again; when the new cannot be had, the old goes on."""
+        web = _web_config(config)
         old.close()
         try:
-            return self._start_server(config)
+            return self._start_server(config, web)
         except dtk.Error:
-            self._server = self._start_server(self._config)
+            self._server = self._start_server(self._config, old.web)
             raise
 
     def _start_pods(self, config: Config) -> PodResources | None:
@@ -228,6 +228,10 @@ class Service:
         if not view.is_fresh:
             return f"the last look at the cards was at {document.rfc3339(view.snapshot.timestamp)}"
         return None
+
+
+def _web_config(config: Config) -> WebConfig | None:
+    return WebConfig(config.web_config_file) if config.web_config_file else None
 
 
 def _reads(config: Config) -> tuple[object, ...]:
