@@ -8,10 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from exporting import COMMAND
 from smi import environment, output, terminal
 
 import dtk
 from dtk_cli.front import COMMANDS, load
+from dtk_exporter.options import OPTIONS
 
 MAN = Path(__file__).parent.parent / "man"
 PAGES = sorted(MAN.iterdir())
@@ -64,6 +66,16 @@ def test_page_names_every_exit_status() -> None:
     text = rendered(MAN / "dtk-smi.1")
     section = text.partition("EXIT STATUS")[2].partition("ENVIRONMENT")[0]
     assert re.findall(r"^ +(\d+)  ", section, re.M) == ["0", "1", "2", "3", "4", "5", "6", "9", "10", "11", "12", "130"]
+
+
+@needs_man
+def test_page_of_the_exporter_has_every_option_and_its_help_fits() -> None:
+    text = rendered(MAN / "dtk-exporter.1", 1000)
+    for option in OPTIONS:
+        assert re.search(rf"^ +--{re.escape(option.name)}( |$)", text, re.M), option.name
+    done = subprocess.run([COMMAND, "--help"], env=environment(), capture_output=True, text=True, check=True)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert all(f"--{option.name}" in done.stdout for option in OPTIONS)
 
 
 def test_page_of_metrics_has_all_of_them() -> None:

@@ -98,12 +98,14 @@ def test_wheel_has_no_sources(content: Path) -> None:
 
 
 def test_wheel_has_no_module_that_clashes_with_others(content: Path) -> None:
-    assert {path.name for path in content.iterdir() if path.suffix not in (".data", ".dist-info")} == {"dtk", "dtk_cli"}
+    found = {path.name for path in content.iterdir() if path.suffix not in (".data", ".dist-info")}
+    assert found == {"dtk", "dtk_cli", "dtk_exporter"}
 
 
 def test_wheel_has_the_manual_pages(content: Path) -> None:
     data = content / f"dtk_smi-{dtk.__version__}.data/data"
     assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} == {
+        "share/man/man1/dtk-exporter.1",
         "share/man/man1/dtk-smi.1",
         "share/man/man7/dtk-metrics.7",
     }
