@@ -233,11 +233,11 @@ def values_of(page: Samples, uuid: str) -> set[str]:
 
 
 def test_a_hung_card_leaves_the_others_fresh(mounted: Callable[[str], sim.Mounted]) -> None:
-    node = mounted("mi210:4")
+    node = mounted("mi210:2")
     everyone = uuids(node.root)
-    hung = everyone[2]
-    with exporting(node.root) as exporter:
-        node.set("hang=2")
+    hung = everyone[1]
+    with exporting(node.root, "--collect.interval", "0.5") as exporter:
+        node.set("hang=1")
         page = exporter.until(lambda page: page.one("dtk_device_up", uuid=hung) == 0)
         assert values_of(page, hung) == set()
         assert page.one("dtk_device_state", uuid=hung, state="unknown") == 1
@@ -263,7 +263,7 @@ def test_a_hung_card_leaves_the_others_fresh(mounted: Callable[[str], sim.Mounte
 
 
 def test_a_hung_card_comes_back(mounted: Callable[[str], sim.Mounted]) -> None:
-    node = mounted("mi210:4")
+    node = mounted("mi210:2")
     hung = uuids(node.root)[0]
     with exporting(node.root) as exporter:
         node.set("hang=0")
