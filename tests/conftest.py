@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 import standin
+from certificates import Authority
 from machines import CORPUS, MACHINES, SEED, materialise, needs_fuse
 
 if TYPE_CHECKING:
@@ -117,3 +118,15 @@ def stand_in(machine: Callable[[str], Path], tmp_path: Path) -> Callable[..., st
         return standin.for_machine(tmp_path, generation, machine("k100_ai-2s"), *lines, **options)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs certificates of servers and clients."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Another, which nobody trusts."""
+    return Authority(tmp_path_factory.mktemp("stranger"), "another authority")

@@ -53,8 +53,7 @@ def alive(tmp_path: Path) -> Iterator[sim.Mounted]:
         thread.join()
 
 
-def web_config(tmp_path: Path) -> tuple[Path, Authority]:
-    authority = Authority(tmp_path / "certificates")
+def web_config(tmp_path: Path, authority: Authority) -> Path:
     pair = authority.server()
     hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
     path = tmp_path / "web.config.yml"
@@ -62,7 +61,7 @@ def web_config(tmp_path: Path) -> tuple[Path, Authority]:
         f"tls_server_config:\n  cert_file: {pair.certificate}\n  key_file: {pair.key}\n"
         f"basic_auth_users:\n  {USER}: {hashed}\n"
     )
-    return path, authority
+    return path
 
 
 def quick_rules(tmp_path: Path) -> Path:
@@ -117,8 +116,8 @@ def wait(condition: Callable[[], object], seconds: float) -> None:
         time.sleep(0.2)
 
 
-def test_alertmanager_hears_of_sick_cards_while_one_hangs(tmp_path: Path) -> None:
-    config, authority = web_config(tmp_path)
+def test_alertmanager_hears_of_sick_cards_while_one_hangs(tmp_path: Path, authority: Authority) -> None:
+    config = web_config(tmp_path, authority)
     trust = ssl.create_default_context(cafile=str(authority.certificate))
     scrape = {
         "scheme": "https",

@@ -39,16 +39,6 @@ if TYPE_CHECKING:
 Serve = Callable[..., "Server"]
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("stranger"), "another authority")
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     return tmp_path / "web.config.yml"
