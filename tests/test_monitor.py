@@ -276,3 +276,22 @@ def test_monitor_closes_at_once_with_a_hung_card(mounted: Any) -> None:
     begin = time.monotonic()
     monitor.close()
     assert time.monotonic() - begin < 0.5
+
+
+def test_a_card_that_leaves_while_cards_are_looked_for(mounted: Any) -> None:
+    """It is gone from PCI and DRM when the search begins, and from KFD before it ends: nothing of it may stay."""
+    below = mounted._below
+    first = dtk.take_snapshot(mounted.root, deadline=10).devices[0]
+    nodes = "sys/devices/virtual/kfd/kfd/topology/nodes"
+    for link in (f"bus/pci/devices/{first.bdf}", f"bus/pci/drivers/{first.driver}/{first.bdf}"):
+        (below / "sys" / link).unlink()
+    for link in (f"card{first.drm_card}", f"renderD{first.drm_render}"):
+        (below / "sys/class/drm" / link).unlink()
+    last = max(int(path.name) for path in (below / nodes).iterdir())
+    hang = f"hang={nodes}/{last}/properties"
+    mounted.set(hang)
+    with dtk.Monitor(mounted.root, interval=0.1, deadline=20) as monitor:
+        assert monitor.wait(1) is None
+        shutil.rmtree(below / nodes / str(first.kfd_node))
+        mounted.clear(hang)
+        until(monitor, lambda snapshot: first.bdf not in {device.bdf for device in snapshot.devices})

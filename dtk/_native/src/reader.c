@@ -194,7 +194,6 @@ static int introduce(struct dtk_system **ret)
 
 /* ---- Ticks ---- */
 
-/* A number that changes when cards come, leave, or leave and come back. */
 static int add_name(void *context, const char *name)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a; the sum does not depend on the order of the entries */
@@ -205,7 +204,8 @@ static int add_name(void *context, const char *name)
     return 0;
 }
 
-static uint64_t fingerprint(const struct dtk_system *system)
+/* A number that changes when cards come or leave. */
+static uint64_t sum_of_names(const struct root *root)
 {
     static const char *const lists[] = {"sys/bus/pci/drivers/amdgpu",
                                         "sys/bus/pci/drivers/radeon",
@@ -216,15 +216,40 @@ static uint64_t fingerprint(const struct dtk_system *system)
     uint64_t sum = 0;
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
-        root_list(&system->root, system->root.fd, lists[i], add_name, &sum);
-    for (int i = 0; i < work.count; i++) {
-        const struct dtk_device *device = work.cards[i].device;
-        struct stat st;
+        root_list(root, root->fd, lists[i], add_name, &sum);
+    return sum;
+}
 
-        if (device && fstatat(system->root.fd, device->path, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            sum += (uint64_t)st.st_ino * (uint64_t)(2 * i + 3);
+/* The same before the search for cards: what changes while that goes on must not be taken for what it found. */
+static uint64_t names_before(void)
+{
+    struct root root = {.fd = open(options.root, O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    uint64_t sum = 0;
+
+    if (root.fd >= 0) {
+        sum = sum_of_names(&root);
+        close(root.fd);
     }
     return sum;
+}
+
+/* A card left and came back: its directory is another. */
+static bool is_another(const struct dtk_system *system, const struct dtk_device *device)
+{
+    struct stat st;
+
+    return device->path[0] && fstatat(system->root.fd, device->path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_ino != device->stat.st_ino;
+}
+
+static bool has_changed(const struct dtk_system *system, uint64_t names)
+{
+    if (sum_of_names(&system->root) != names)
+        return true;
+    for (int i = 0; i < work.count; i++)
+        if (work.cards[i].device && is_another(system, work.cards[i].device))
+            return true;
+    return false;
 }
 
 /* Wait for the cards until `until` (CLOCK_MONOTONIC, milliseconds; negative: for ever). Ends with the process that
@@ -258,11 +283,11 @@ static void run_once(void)
     frame_send(FRAME_DONE, -1, 1, NULL, 0, NULL, 0);
 }
 
-/* One tick after another at fixed times; those that would come too late are dropped. */
-static void run(const struct dtk_system *system)
+/* One tick after another at fixed times; those that would come too late are dropped. `names` is from before the search
+ * for cards. */
+static void run(const struct dtk_system *system, uint64_t names)
 {
     int64_t next = (int64_t)(seconds(CLOCK_MONOTONIC) * 1000);
-    uint64_t before = fingerprint(system);
 
     for (uint64_t tick = 1;; tick++) {
         bool slow = options.slow_every > 0 && (tick - 1) % (uint64_t)options.slow_every == 0, done = false;
@@ -282,7 +307,7 @@ static void run(const struct dtk_system *system)
                 files = next;
             }
         } while (now < next);
-        if (fingerprint(system) != before) {
+        if (has_changed(system, names)) {
             frame_send(FRAME_CHANGED, -1, tick, NULL, 0, NULL, 0);
             return;
         }
@@ -378,6 +403,7 @@ static void close_inherited(void)
 int main(int argc, char **argv)
 {
     struct dtk_system *system = NULL;
+    uint64_t names;
 
     close_inherited();
     frame_open();
@@ -388,6 +414,7 @@ int main(int argc, char **argv)
         return 2;
     }
     work_init();
+    names = options.interval_ms > 0 ? names_before() : 0;
     if (introduce(&system) != 0)
         return 1;
     if (work_start() != 0) {
@@ -395,7 +422,7 @@ int main(int argc, char **argv)
         return 1;
     }
     if (options.interval_ms > 0)
-        run(system);
+        run(system, names);
     else
         run_once();
     _exit(0); /* threads may hang: nothing is taken down in order */
