@@ -108,7 +108,7 @@ def _values(reading: Reading, verbose: bool) -> dict[str, Any]:
         "state": reading.state,
         "info": reading.info,
         "metrics": dict(sample),
-        "reasons": {name: sample.reason(name) for name in sample if sample[name] is None},
+        "reasons": sample.missing(),
     }
     if verbose:
         values["sources"] = {name: sample.source(name) for name in sample if sample[name] is not None}

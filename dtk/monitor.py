@@ -291,6 +291,7 @@ class _Watch:
         return self._make()
 
     def _make(self) -> Snapshot:
+        reader.reap()
         if self._reader:
             self._assembly.log = self._reader.log()
         snapshot = self._assembly.snapshot(self._deadline, self._slow | lib.DTK_TIER_FAST, self._last)

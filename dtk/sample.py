@@ -111,6 +111,13 @@ class Sample(MetricAttributes, Mapping[str, Value]):
         status = self._values[self._number(name)].status
         return STATUSES[status][0] if status else None
 
+    def missing(self) -> dict[str, str]:
+        """{name: reason} of all metrics that have no value."""
+        values = self._values
+        return {
+            name: STATUSES[status][0] for name, number in self._numbers.items() if (status := values[number].status)
+        }
+
     def source(self, name: str) -> str | None:
         """Where a value was read: "hwmon/power1_average". None when there is no value."""
         number = self._number(name)

@@ -217,6 +217,7 @@ def test_a_lost_card_goes_and_comes_back(tmp_path: Path) -> None:
         assert page.one("dtk_device_events_total", uuid=lost, type="lost") == 1
         assert page.one("dtk_device_last_success_timestamp_seconds", uuid=lost)
         assert values_of(page, lost) == set()
+        assert any(lost in line and "lost" in line for line in exporter.log)
         assert page.one("dtk_device_up", uuid=other) == 1
         assert values_of(page, other)
         sim.set_faults(tmp_path / "node", [])
@@ -320,6 +321,20 @@ def test_memory_errors_and_heat_degrade(tmp_path: Path) -> None:
         )
         assert page.of("dtk_device_throttle_active", uuid=warm)
         assert page.one("dtk_device_state", uuid=warm, state="degraded") == 1
+
+
+def test_values_that_cannot_be_read_are_counted(mounted: Callable[[str], sim.Mounted]) -> None:
+    node = mounted("mi210")
+    sick, well = uuids(node.root)[:2]
+    with exporting(node.root) as exporter:
+        assert set(exporter.metrics().of("dtk_device_read_errors").values()) == {0}
+        node.set("eio=0")
+        page = exporter.until(lambda page: not page.of("dtk_device_temperature_celsius", uuid=sick))
+        assert (page.one("dtk_device_read_errors", uuid=sick, reason="failed") or 0) > 3
+        assert page.one("dtk_device_up", uuid=sick) == 1
+        assert page.one("dtk_device_state", uuid=sick, state="degraded") == 1
+        assert page.one("dtk_device_state", uuid=well, state="ok") == 1
+        assert re.search(r"failed: \w+ and \d+ more", exporter.get("/").text)
 
 
 def test_a_narrow_link_degrades(copy_machine: Get) -> None:
@@ -492,6 +507,32 @@ def test_reload(machine: Get, tmp_path: Path) -> None:
         exporter.until(lambda page: page.one("dtk_exporter_config_last_reload_successful") == 1)
         assert exporter.get("/metrics/compat").status == 200
     assert exporter.process.returncode == 0
+
+
+def test_reload_with_a_bad_web_configuration(machine: Get, tmp_path: Path) -> None:
+    file = tmp_path / "web.config.yml"
+    file.write_text("http_server_config: {http2: false}\n")
+    with exporting(machine("apu"), "--web.config.file", str(file)) as exporter:
+        file.write_text("basic_auth_users: {prometheus: secret}\n")
+        exporter.process.send_signal(signal.SIGHUP)
+        exporter.until(lambda page: page.one("dtk_exporter_config_last_reload_successful") == 0)
+        assert any("bcrypt" in line for line in exporter.log)
+    done = once(machine("apu"), "--web.config.file", str(file))
+    assert done.returncode == 2
+    assert "bcrypt" in done.stderr
+
+
+def test_paths_of_a_file_are_relative_to_it(machine: Get, tmp_path: Path) -> None:
+    (tmp_path / "web.config.yml").write_text("nonsense: 1\n")
+    (tmp_path / "exporter.toml").write_text('web.config.file = "web.config.yml"\n')
+    done = once(machine("apu"), "--config.file", str(tmp_path / "exporter.toml"))
+    assert done.returncode == 2
+    assert str(tmp_path / "web.config.yml") in done.stderr
+
+
+def test_first_line_of_the_log_says_what_was_found(machine: Get) -> None:
+    with exporting(machine("mi210")) as exporter:
+        assert f"version {dtk.__version__}, 8 AMD Instinct MI210, driver amdgpu" in exporter.log[0]
 
 
 def test_demo_says_that_it_is_simulated() -> None:

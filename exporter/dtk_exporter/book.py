@@ -118,7 +118,8 @@ class Book:
                 device.throttled = {reason: sums.get(reason, 0.0) + span for reason, span in spans.items()}
             if (sample.utilization_gpu or 0) >= health.BUSY:
                 device.link = health.of_link(sample)
-            device.causes = [*health.of_memory(sample), *health.of_heat(sample, spans or {}), *device.link]
+            found = (health.of_reading(reading), health.of_memory(sample), health.of_heat(sample, spans or {}))
+            device.causes = [cause for causes in (*found, device.link) for cause in causes]
             device.sample = sample
             device.last_success = sample.timestamp
         elif reading.state == "asleep":

@@ -11,7 +11,7 @@ from prometheus_client import ProcessCollector
 import dtk
 from dtk import throttle
 
-from . import processes
+from . import health, processes
 from .allocation import allocations
 from .book import Entry, View
 from .exposition import Page
@@ -104,6 +104,8 @@ def _state(page: Page, entry: Entry, snapshot: dtk.Snapshot) -> None:
 
 def _values(page: Page, entry: Entry, sample: dtk.Sample) -> None:
     uuid = entry.uuid
+    for reason, names in health.unread(sample).items():
+        page.put("dtk_device_read_errors", len(names), uuid, reason)
     for column in CATALOGUE:
         value = sample.get(column.metric)
         if value is None:

@@ -89,13 +89,19 @@ FAMILIES: tuple[Family, ...] = (
     _gauge("dtk_device_up", "1 when its values are fresh, 0 when it is lost, hung, or may not be read.", _DEVICE),
     _gauge(
         "dtk_device_state",
-        "1 for the state it is in. degraded: uncorrectable memory errors, hot, held back by heat or the platform, or a "
-        "link below what the card can do; lost: gone from the bus; unknown: no fresh values.",
+        "1 for the state it is in. degraded: uncorrectable memory errors, hot, held back by heat or the platform, a "
+        "link below what the card can do, values that could not be read; lost: gone from the bus; unknown: no fresh "
+        "values.",
         ("uuid", "state"),
     ),
     _gauge("dtk_device_asleep", "1 when it is in runtime suspend and is left to sleep: it has no values.", _DEVICE),
     _gauge("dtk_device_last_success_timestamp_seconds", "When it last answered, Unix time.", _DEVICE),
     _gauge("dtk_device_sample_age_seconds", "How old its values were when this page was made.", _DEVICE),
+    _gauge(
+        "dtk_device_read_errors",
+        "Values that it should have and that could not be read: failed, or denied to the exporter.",
+        ("uuid", "reason"),
+    ),
     _counter(
         "dtk_device_events_total",
         f"What happened to it since the exporter started: {', '.join(events.KINDS)}.",

@@ -7,9 +7,28 @@ from collections.abc import Mapping
 import dtk
 from dtk import events, throttle
 
-__all__ = ["BUSY", "of_heat", "of_link", "of_memory"]
+__all__ = ["BUSY", "of_heat", "of_link", "of_memory", "of_reading", "unread"]
 
 BUSY = 20.0  # percent of use from which a link must run as it can: that of an idle card is slower, and may be narrower
+
+
+def unread(sample: dtk.Sample) -> dict[str, list[str]]:
+    """The metrics that could not be read although the card has them, by reason: "failed" and "denied"."""
+    found: dict[str, list[str]] = {"failed": [], "denied": []}
+    for name, reason in sample.missing().items():
+        if reason in found:
+            found[reason].append(name)
+    return found
+
+
+def of_reading(reading: dtk.Reading) -> list[str]:
+    """A card that the driver does not have, and values that could not be read."""
+    causes = [] if reading.driver else ["not on PCI: only KFD knows it"]
+    for reason, names in unread(reading.sample).items():
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            causes.append(f"{reason}: {names[0]}{more}")
+    return causes
 
 
 def of_memory(sample: dtk.Sample) -> list[str]:

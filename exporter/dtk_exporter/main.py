@@ -7,9 +7,11 @@ import os
 import queue
 import signal
 import sys
+from collections import Counter
 
 import dtk
 
+from .book import View
 from .options import parse
 from .service import Service
 
@@ -26,14 +28,31 @@ def main() -> int:
         given, config = parse(arguments, os.environ)
         with Service(config) as service:
             view = service.first()
+            if "once" not in given:
+                logger.info("version %s, %s", dtk.__version__, _cards(view))
             if view and view.snapshot.system.simulated:
                 logger.info("SIMULATED: these cards do not exist")
-            return _once(service, view is not None) if "once" in given else _serve(service, arguments)
+            if "once" not in given:
+                return _serve(service, arguments)
+            service.check_web()
+            return _once(service, view is not None)
     except dtk.Error as error:
         print(f"dtk-exporter: {error}", file=sys.stderr)
         return _status(error)
     except KeyboardInterrupt:
         return 0
+
+
+def _cards(view: View | None) -> str:
+    """What was found, for the log."""
+    if view is None:
+        return "no look at the cards yet: one of them, or a library, does not answer"
+    snapshot = view.snapshot
+    if not snapshot.devices:
+        return "no cards: `dtk-smi doctor` says why"
+    models = Counter(device.name for device in snapshot.devices)
+    drivers = (f"{name} {version or ''}".rstrip() for name, version in snapshot.system.drivers.items())
+    return f"{', '.join(f'{count} {name}' for name, count in models.items())}, driver {', '.join(drivers)}"
 
 
 def _serve(service: Service, arguments: list[str]) -> int:

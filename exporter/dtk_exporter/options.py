@@ -7,6 +7,7 @@ interval = 2
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -162,8 +163,9 @@ before the file. SIGHUP reads them again.
 
 It serves / /metrics /metrics/compat /v1/devices /-/healthy /-/ready.
 
-exit status: 0 ended by SIGTERM or SIGINT; 1 internal error; 2 bad usage or
-configuration; 4 no permission; 12 library problem.
+exit status: 0 ended by SIGTERM or SIGINT; 1 internal error, or the address is
+taken; 2 bad usage or configuration; 4 no permission; 11 --once and no card
+answered; 12 library problem.
 """
 
 
@@ -200,7 +202,7 @@ def build_parser() -> argparse.ArgumentParser:
         else:
             parser.add_argument(f"--{option.name}", dest=option.name, action="store_true", help=text)
     parser.add_argument("--config.file", dest="config.file", metavar="FILE", help="read options from this TOML file")
-    parser.add_argument("--once", action="store_true", help="print /metrics once, and end")
+    parser.add_argument("--once", action="store_true", help="check the configuration, print /metrics, and end")
     parser.add_argument("--version", action="version", version=f"dtk-exporter {dtk.__version__}", help="the version")
     return parser
 
@@ -247,6 +249,8 @@ def _from_file(path: str) -> dict[str, Any]:
             hint = f"there are {', '.join(names)}"
             raise dtk.InvalidArgument(f"no option {name!r}", operation="read the configuration", path=path, hint=hint)
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        if names[name].parse is _path and text:
+            text = os.path.join(os.path.dirname(os.path.abspath(path)), text)
         found[names[name].field] = _parsed(names[name], text, f"{path}: {name}")
     return found
 

@@ -55,6 +55,10 @@ class Service:
 
     # ---- its life ----
 
+    def check_web(self) -> None:
+        """Raise what is wrong with the web configuration, as listen() would."""
+        _web_config(self._config)
+
     def listen(self) -> list[str]:
         """Begin to serve. Returns the addresses. Raises what is wrong with them or with the web configuration."""
         self._server = self._start_server(self._config, _web_config(self._config))
@@ -65,11 +69,12 @@ class Service:
         old = self._config
         if config.demo != old.demo:
             raise dtk.InvalidArgument("--demo cannot change while it runs", hint="start dtk-exporter again")
+        web = _web_config(config)  # which may be bad without another name
         if self._server and (config.web_listen_address, config.web_config_file) != (
             old.web_listen_address,
             old.web_config_file,
         ):
-            self._server = self._replace_server(self._server, config)
+            self._server = self._replace_server(self._server, config, web)
         if _reads(config) != _reads(old):
             watch = Watch(config, self._demo or config.root, self._errors)
             try:
@@ -111,9 +116,8 @@ class Service:
         server.start()
         return server
 
-    def _replace_server(self, old: Server, config: Config) -> Server:
+    def _replace_server(self, old: Server, config: Config, web: WebConfig | None) -> Server:
         """The old port must be free before it can be listened at again; when the new cannot be had, the old goes on."""
-        web = _web_config(config)
         old.close()
         try:
             return self._start_server(config, web)

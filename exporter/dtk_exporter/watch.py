@@ -89,6 +89,9 @@ class Watch:
                 logger.error("%s", error)
 
     def _take(self, snapshot: dtk.Snapshot) -> None:
+        for event in snapshot.events:
+            if event.kind != "throttled":  # which may be a card's usual way of working
+                logger.warning("%s %s: %s", event.uuid, event.kind, event.text)
         try:
             self.book.update(snapshot)
         except Exception as error:  # noqa: BLE001 - the monitor would swallow it, and old values stay unexplained

@@ -111,6 +111,10 @@ def events() -> Row:
                 own("dtk_device_up", "Up"),
                 NODE.of("up"),
             ),
+            lines(
+                own("dtk_device_read_errors", "Values that cannot be read"),
+                Query(NODE.named(NODE.of("read_errors")), f"{CARD} {{{{reason}}}}"),
+            ),
         ],
     )
 
