@@ -22,6 +22,17 @@ from smi import environment
 COMMAND = str(Path(sys.executable).with_name("dtk-exporter"))
 
 
+def run(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    command, env = [COMMAND, "--root", str(root), *arguments], environment(**variables)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30)
+
+
+def once(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """One page, and what else it prints."""
+    return run(root, "--once", *arguments, **variables)
+
+
 class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
@@ -94,13 +105,14 @@ class Exporter:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def get(self, path: str, method: str = "GET", timeout: float = 10, **headers: str) -> Answer:
-        if self._tls:
+    def get(self, path: str, method: str = "GET", tls: ssl.SSLContext | None = None, **headers: str) -> Answer:
+        tls = tls or self._tls
+        if tls:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                "127.0.0.1", self.port, timeout=timeout, context=self._tls
+                "127.0.0.1", self.port, timeout=10, context=tls
             )
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         with contextlib.closing(connection):
             connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()

@@ -31,11 +31,14 @@ nav { border-top: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .2
 nav a { padding: .3rem 0; }
 """.strip()
 
-LINKS = ("/metrics", "/v1/devices", "/-/ready", "/-/healthy")
+WHY = {"stale": "hangs", "denied": "may not be read", "failed": "cannot be read"}
+
+LINKS = ("/metrics", "/metrics/compat", "/v1/devices", "/-/ready", "/-/healthy")
 
 
-def render(view: View | None, late: str | None) -> bytes:
-    """The page. late: why the values are not fresh, None when they are."""
+def render(view: View | None, late: str | None, is_compat: bool) -> bytes:
+    """The page. late: why the values are not fresh, None when they are. is_compat: there is a /metrics/compat."""
+    links = [link for link in LINKS if is_compat or link != "/metrics/compat"]
     host = view.snapshot.system.hostname if view else None
     notes = []
     if late:
@@ -54,7 +57,7 @@ def render(view: View | None, late: str | None) -> bytes:
         "<ul>",
         *(_entry(entry) for entry in (view.entries if view else ())),
         "</ul>",
-        f"<nav>{''.join(f'<a href={link}>{link}</a>' for link in LINKS)}</nav>",
+        f"<nav>{''.join(f'<a href={link}>{link}</a>' for link in links)}</nav>",
         "</body></html>",
     ]
     return "\n".join(lines).encode("utf-8", "replace")
@@ -69,7 +72,7 @@ def _summary(view: View | None) -> str:
         return f"version {dtk.__version__}"
     devices = [entry for entry in view.entries if entry.reading.index is not None]
     if not devices:
-        return f"no cards · version {dtk.__version__}"
+        return f"no cards: dtk-smi doctor says why · version {dtk.__version__}"
     states = [entry.state for entry in devices]
     counts = (f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     return f"{len(devices)} device{'s' * (len(devices) != 1)}: {', '.join(counts)} · version {dtk.__version__}"
@@ -93,8 +96,9 @@ def _causes(entry: Entry) -> str:
     """Why it is not well."""
     causes = list(entry.causes)
     if entry.state in ("lost", "unknown"):
+        causes = [WHY[entry.reading.state]] if entry.state == "unknown" and entry.reading.state in WHY else []
         known = entry.last_success is not None
-        causes = [f"last answer {rfc3339(entry.last_success or 0)}" if known else "no answer yet"]
+        causes.append(f"last answer {rfc3339(entry.last_success or 0)}" if known else "no answer yet")
     return f'<span class="why {entry.state}">{escape(", ".join(causes))}</span>' if causes else ""
 
 

@@ -68,7 +68,7 @@ class Server:
 
     @property
     def web(self) -> WebConfig | None:
-        """The web.config.yml in force. Another may take its place, but TLS is turned on or off by a restart only."""
+        """The web.config.yml in force. Another may take its place, but not one that turns TLS on or off."""
         return self._guard.web
 
     @web.setter

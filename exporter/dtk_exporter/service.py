@@ -70,11 +70,11 @@ class Service:
         if config.demo != old.demo:
             raise dtk.InvalidArgument("--demo cannot change while it runs", hint="start dtk-exporter again")
         web = _web_config(config)  # which may be bad without another name
-        if self._server and (config.web_listen_address, config.web_config_file) != (
-            old.web_listen_address,
-            old.web_config_file,
-        ):
-            self._server = self._replace_server(self._server, config, web)
+        if self._server:
+            if config.web_listen_address != old.web_listen_address or _has_tls(web) != _has_tls(self._server.web):
+                self._server = self._replace_server(self._server, config, web)
+            else:
+                self._server.web = web
         if _reads(config) != _reads(old):
             watch = Watch(config, self._demo or config.root, self._errors)
             try:
@@ -221,8 +221,8 @@ class Service:
 
     def page(self) -> bytes:
         """The page /."""
-        view = self._watch.book.view()
-        return self._bodies.get(view, ("page",), lambda: page.render(view, self.lateness()), False)
+        view, is_compat = self._watch.book.view(), self._config.compat is not None
+        return self._bodies.get(view, ("page",), lambda: page.render(view, self.lateness(), is_compat), False)
 
     def lateness(self) -> str | None:
         """Why there are no fresh values, None when there are."""
@@ -236,6 +236,10 @@ class Service:
 
 def _web_config(config: Config) -> WebConfig | None:
     return WebConfig(config.web_config_file) if config.web_config_file else None
+
+
+def _has_tls(web: WebConfig | None) -> bool:
+    return web is not None and web.settings.tls is not None
 
 
 def _reads(config: Config) -> tuple[object, ...]:

@@ -103,7 +103,7 @@ class WebConfig:
             logger.info("%s: read again", self.path)
             tls = self._settings.tls
             if (new.tls is None) != (tls is None):
-                logger.error("%s: TLS is turned on or off by a restart only; the rest is in force", self.path)
+                logger.error("%s: TLS is turned on or off by SIGHUP or a restart; the rest is in force", self.path)
                 new = dataclasses.replace(new, tls=tls)
             self._settings = new
         self._seen = seen
