@@ -40,8 +40,8 @@ LIBRARY_PAUSE = 600.0  # seconds before the vendor's library, after it ended a r
 class MonitorCounters(Record):
     """What became of the readers of a Monitor, since it began.
 
-    crashes: ended by themselves, or wrote what is no frame. hangs: replaced because no card answered. library: ended or
-    stopped by the vendor's library. reader: process id of the one that reads now, None while there is none.
+    crashes: ended by themselves, or wrote what is no frame. hangs: replaced because nothing came any more. library:
+    ended or stopped by the vendor's library. reader: process id of the one that reads now, None while there is none.
     """
 
     crashes: int
@@ -98,9 +98,13 @@ class Monitor:
         self._counters = MonitorCounters(0, 0, 0, None)
         self._error: Error | None = None
         self._closed = False
-        self._wake, self._woken = os.pipe()
         self._thread = threading.Thread(target=self._run, name="dtk-monitor", daemon=True)
-        self._thread.start()
+        try:
+            self._wake, self._woken = os.pipe()
+            self._thread.start()
+        except (OSError, RuntimeError) as error:
+            hint = "ulimit -a shows what this process may have"
+            raise LibraryError(str(error), operation="start a monitor", hint=hint) from error
 
     # ---- for everybody ----
 
@@ -264,11 +268,12 @@ class _Watch:
         assembly, now = self._assembly, time.monotonic()
         if not assembly.ready:
             if now >= self._heard + self._deadline:
+                self._all_hangs += 1
                 return self._replace([assembly.touching] if assembly.touching else [])
             return None
         if now >= self._heard + self._interval + self._deadline:
-            # It does not even begin ticks. Nothing in it does that but a library that stops the process.
-            self._abort_library()
+            # It does not even begin ticks: stopped, as nothing in it does but a library that stops the process.
+            self._all_hangs += not self._abort_library()
             return self._replace(())
         if assembly.tick <= self._published:
             return None
@@ -283,6 +288,7 @@ class _Watch:
             return None
         late = now >= assembly.began + self._deadline
         if late and assembly.outstanding() and not any(slot.tick == assembly.tick for slot in assembly.slots.values()):
+            self._all_hangs += 1
             return self._replace(assembly.outstanding())
         self._published = assembly.tick
         self._began = 0.0
@@ -337,7 +343,6 @@ class _Watch:
         snapshot = self._make() if hung and self._assembly.ready else None
         if self._reader:
             self._reader.kill()
-        self._all_hangs += bool(hung)
         for bdf in hung:
             self._hung.setdefault(bdf, _Hung(self._root, bdf, self._deadline))
         self._start_reader()

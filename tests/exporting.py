@@ -75,9 +75,17 @@ def samples(text: str) -> Samples:
 class Exporter:
     """dtk-exporter on a free port of 127.0.0.1. tls: how to speak to it."""
 
-    def __init__(self, *arguments: str, root: Path | None = None, tls: ssl.SSLContext | None = None, **variables: str):
+    def __init__(
+        self,
+        *arguments: str,
+        root: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+        listen: str = "127.0.0.1:0",
+        **variables: str,
+    ):
         where = ["--root", str(root)] if root else []
-        command = [COMMAND, "--web.listen-address", "127.0.0.1:0", *where, *arguments]
+        where += ["--web.listen-address", listen] if listen else []
+        command = [COMMAND, *where, *arguments]
         self._tls = tls
         self.log: list[str] = []
         self._port: int | None = None
@@ -104,6 +112,10 @@ class Exporter:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def listens_at(self, address: str) -> None:
+        """It was told to listen somewhere else."""
+        self._port = int(address.rpartition(":")[2])
 
     def get(self, path: str, method: str = "GET", tls: ssl.SSLContext | None = None, **headers: str) -> Answer:
         tls = tls or self._tls

@@ -16,6 +16,7 @@ from exporting import COMMAND, Exporter, exporting, once, run
 from smi import environment
 
 import dtk
+from dtk import sim
 
 Get = Callable[[str], Path]
 
@@ -156,9 +157,9 @@ def test_paths_of_a_file_are_relative_to_it(machine: Get, tmp_path: Path) -> Non
     assert str(tmp_path / "web.config.yml") in done.stderr
 
 
-def test_first_line_of_the_log_says_what_was_found(machine: Get) -> None:
+def test_log_says_what_was_found(machine: Get) -> None:
     with exporting(machine("mi210")) as exporter:
-        assert f"version {dtk.__version__}, 8 AMD Instinct MI210, driver amdgpu" in exporter.log[0]
+        wait_for_log(exporter, f"version {dtk.__version__}, 8 AMD Instinct MI210, driver amdgpu", 1)
 
 
 def test_demo_says_that_it_is_simulated() -> None:
@@ -167,3 +168,74 @@ def test_demo_says_that_it_is_simulated() -> None:
         assert exporter.metrics().one("dtk_exporter_simulated") == 1
         assert "SIMULATED" in exporter.get("/").text
         assert any("SIMULATED" in line for line in exporter.log)
+
+
+# ---- its life ----
+
+
+def test_reload_keeps_lost_cards_and_counts(tmp_path: Path) -> None:
+    root, file = tmp_path / "node", tmp_path / "exporter.toml"
+    node = sim.Simulator(root, sim.assemble(["mi210:2"], 1))
+    lost = dtk.take_snapshot(root).devices[0].uuid
+    file.write_text("[collect]\nprocesses-max = 5\n")
+    with exporting(root, "--config.file", str(file)) as exporter:
+        sim.set_faults(root, ["lost=0"])
+        node.advance()
+        before = exporter.until(lambda page: page.one("dtk_device_up", uuid=lost) == 0)
+        file.write_text("[collect]\nbackend = 'kernel'\n")
+        exporter.process.send_signal(signal.SIGHUP)
+        wait_for_log(exporter, "the configuration was read again", 1)
+        snapshots = before.one("dtk_exporter_snapshots_total") or 0
+        page = exporter.until(lambda page: (page.one("dtk_exporter_snapshots_total") or 0) > snapshots)
+        page = exporter.until(lambda page: page.of("dtk_device_state", uuid=lost))
+        assert page.one("dtk_device_state", uuid=lost, state="lost") == 1
+        assert page.one("dtk_device_events_total", uuid=lost, type="lost") == 1
+
+
+def test_refused_reload_changes_nothing_and_a_good_one_mends_it(machine: Get, tmp_path: Path) -> None:
+    file, web, first, second = tmp_path / "exporter.toml", tmp_path / "web.yml", free_address(), free_address()
+    good = f'web.config.file = "{web}"\nweb.listen-address = '
+    web.write_text("http_server_config: {http2: false}\n")
+    file.write_text(f'{good}"{first}"\n')
+    with Exporter("--config.file", str(file), root=machine("apu"), listen="") as exporter:
+        assert exporter.address == first
+
+        def reload(words: str, times: int) -> None:
+            exporter.process.send_signal(signal.SIGHUP)
+            wait_for_log(exporter, words, times)
+
+        web.write_text("nonsense: 1\n")
+        file.write_text(f'{good}"{second}"\n')
+        reload("the old configuration stays", 1)
+        assert exporter.get("/-/healthy").status == 200
+        web.write_text("http_server_config: {http2: false}\n")
+        file.write_text(f'{good}"{second}"\ncollect.backend = "rsmi"\n')
+        reload("the old configuration stays", 2)
+        assert exporter.get("/-/healthy").status == 200
+        file.write_text(f'{good}"{second}"\n')
+        reload("the configuration was read again", 1)
+        with pytest.raises(ConnectionRefusedError):
+            exporter.get("/-/healthy")
+        exporter.listens_at(second)
+        assert exporter.get("/-/healthy").status == 200
+
+
+def test_it_ends_at_once_while_it_waits_for_a_first_look(mounted: Callable[[str], sim.Mounted]) -> None:
+    node = mounted("mi210:2")
+    node.set("hang=proc/*", "hang=sys/class/kfd/*", "hang=sys/devices/virtual/kfd/*")
+    with Exporter("--collect.deadline", "20", root=node.root) as exporter:
+        assert exporter.get("/-/ready").status == 503
+        begin = time.monotonic()
+        assert exporter.stop() == 0
+        assert time.monotonic() - begin < 1
+    node.clear()
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "closed"])
+def test_a_page_that_cannot_be_written(machine: Get, where: str) -> None:
+    end = ">&-" if where == "closed" else f"> {where}"
+    command = ["sh", "-c", f'"$0" --once --root "$1" {end}', COMMAND, str(machine("apu"))]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert "cannot write the page" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -181,7 +181,7 @@ def test_tls_is_not_turned_off_by_a_file(
         assert ask(where(server), GET, trust(authority)).status == 401
         assert ask(where(server), login("alice", "right"), trust(authority)).status == 200
     (error,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert error == f"{config}: TLS is turned on or off by a restart only; the rest is in force"
+    assert error == f"{config}: TLS is turned on or off by SIGHUP or a restart; the rest is in force"
     for other in (None, WebConfig(config)):
         with pytest.raises(dtk.InvalidArgument, match="restart it"):
             server.web = other

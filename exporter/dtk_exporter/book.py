@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import NamedTuple
 
@@ -74,6 +75,8 @@ class Book:
         self._fresh = FRESH_INTERVALS * interval
         self._patience = self._fresh + deadline
         self._devices: dict[str, _Device] = {}
+        self._lock = threading.Lock()
+        self._number = 0  # of the last snapshot
         self._view: View | None = None
         self._expired: View | None = None
 
@@ -87,8 +90,24 @@ class Book:
             expired = self._expired = view.expired()
         return expired
 
+    def inherit(self, other: Book) -> None:
+        """Go on with what another knows of the same machine: cards that are lost, and counts."""
+        with self._lock:
+            self._number += other._number
+            for uuid, old in other._devices.items():
+                new = self._devices.setdefault(uuid, old)
+                if new is not old:
+                    new.last_success = new.last_success or old.last_success
+                    new.counts = {kind: count + old.counts[kind] for kind, count in new.counts.items()}
+                    for reason, span in (old.throttled or {}).items():
+                        new.throttled = {**(new.throttled or {}), reason: span + (new.throttled or {}).get(reason, 0.0)}
+
     def update(self, snapshot: dtk.Snapshot) -> None:
         """Take a snapshot in."""
+        with self._lock:
+            self._update(snapshot)
+
+    def _update(self, snapshot: dtk.Snapshot) -> None:
         readings = {reading.uuid: reading for reading in (*snapshot.cards, *snapshot.devices)}
         known = {uuid: device.reading.bdf for uuid, device in self._devices.items()}
         for uuid in events.replaced(known, readings.values()):
@@ -105,14 +124,17 @@ class Book:
         entries = {
             uuid: self._entry(uuid, device, snapshot, uuid in readings) for uuid, device in self._devices.items()
         }
-        number = self._view.number + 1 if self._view else 1
-        self._view = View(snapshot, tuple(_inherit(entry, entries) for entry in _ordered(entries)), number)
+        self._number += 1
+        self._view = View(snapshot, tuple(_inherit(entry, entries) for entry in _ordered(entries)), self._number)
 
     def _take(self, device: _Device, reading: dtk.Reading) -> None:
         device.reading = reading
         if reading.state == "ok":
             sample = reading.sample
-            spans = throttle.seconds(device.sample or sample, sample)
+            # What nobody saw, since the card hung or the reader was gone, is not counted.
+            before = device.sample or sample
+            is_seen = sample.monotonic - before.monotonic <= self._patience
+            spans = throttle.seconds(before if is_seen else sample, sample)
             if spans is not None:
                 sums = device.throttled or {}
                 device.throttled = {reason: sums.get(reason, 0.0) + span for reason, span in spans.items()}

@@ -96,7 +96,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _gauge("dtk_device_asleep", "1 when it is in runtime suspend and is left to sleep: it has no values.", _DEVICE),
     _gauge("dtk_device_last_success_timestamp_seconds", "When it last answered, Unix time.", _DEVICE),
-    _gauge("dtk_device_sample_age_seconds", "How old its values were when this page was made.", _DEVICE),
+    _gauge("dtk_device_sample_age_seconds", "How old its values were at the last look at the machine.", _DEVICE),
     _gauge(
         "dtk_device_read_errors",
         "Values that it should have and that could not be read: failed, or denied to the exporter.",

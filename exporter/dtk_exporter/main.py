@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import signal
 import sys
+import threading
 from collections import Counter
 
 import dtk
@@ -26,21 +26,36 @@ def main() -> int:
     arguments = sys.argv[1:]
     try:
         given, config = parse(arguments, os.environ)
-        with Service(config) as service:
-            view = service.first()
-            if "once" not in given:
-                logger.info("version %s, %s", dtk.__version__, _cards(view))
-            if view and view.snapshot.system.simulated:
-                logger.info("SIMULATED: these cards do not exist")
-            if "once" not in given:
-                return _serve(service, arguments)
-            service.check_web()
-            return _once(service, view is not None)
+        if "once" in given:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # left alone by `| head -1` it ends quietly
+            with Service(config) as service:
+                return _once(service)
+        signals, stopping = _catch_signals()
+        with Service(config, stopping) as service:
+            return _serve(service, arguments, signals)
     except dtk.Error as error:
         print(f"dtk-exporter: {error}", file=sys.stderr)
         return _status(error)
     except KeyboardInterrupt:
         return 0
+
+
+def _catch_signals() -> tuple[int, threading.Event]:
+    """A descriptor from which the numbers of signals come, from before the start on, and an event that is set by those
+    that end it. A queue would not do: a signal that comes just before somebody waits for it is not seen until the next.
+    """
+    received, caught = os.pipe()
+    os.set_blocking(caught, False)
+    signal.set_wakeup_fd(caught, warn_on_full_buffer=False)
+    stopping = threading.Event()
+
+    def catch(number: int, _: object) -> None:
+        if number != signal.SIGHUP:
+            stopping.set()  # which nobody waits for: that would not be safe here
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, catch)
+    return received, stopping
 
 
 def _cards(view: View | None) -> str:
@@ -55,14 +70,14 @@ def _cards(view: View | None) -> str:
     return f"{', '.join(f'{count} {name}' for name, count in models.items())}, driver {', '.join(drivers)}"
 
 
-def _serve(service: Service, arguments: list[str]) -> int:
+def _serve(service: Service, arguments: list[str], signals: int) -> int:
     """Until a signal ends it."""
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: signals.put(number))
     for address in service.listen():
         logger.info("listening on %s", address)
-    while (received := signals.get()) == signal.SIGHUP:
+    view = service.first()
+    logger.info("version %s, %s", dtk.__version__, _cards(view))
+    _mention(view)
+    while (received := os.read(signals, 1)[0]) == signal.SIGHUP:
         try:
             _, config = parse(arguments, os.environ)
             service.reload(config)
@@ -74,17 +89,32 @@ def _serve(service: Service, arguments: list[str]) -> int:
     return 0
 
 
-def _once(service: Service, looked: bool) -> int:
-    """Print the page."""
+def _once(service: Service) -> int:
+    """Check the web configuration too, and print the page."""
+    service.check_web()
+    view = service.first()
+    _mention(view)
     _, page = service.metrics("", packed=False)
-    sys.stdout.buffer.write(page)
-    if not looked:
+    try:
+        if sys.stdout is None:
+            raise OSError("stdout is closed")
+        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        print(f"dtk-exporter: cannot write the page: {error.strerror or error}", file=sys.stderr)
+        os._exit(1)  # Python would try to write the rest again
+    if view is None:
         print("dtk-exporter: no look at the cards came by the deadline", file=sys.stderr)
         return 11
     return 0
 
 
+def _mention(view: View | None) -> None:
+    if view and view.snapshot.system.simulated:
+        logger.info("SIMULATED: these cards do not exist")
+
+
 def _status(error: dtk.Error) -> int:
     """The exit status that an error means, as of dtk-smi."""
-    kinds = {dtk.InvalidArgument: 2, dtk.PermissionDenied: 4, dtk.LibraryError: 12}
+    kinds = {dtk.InvalidArgument: 2, dtk.NotSupported: 3, dtk.PermissionDenied: 4, dtk.LibraryError: 12}
     return next((status for kind, status in kinds.items() if isinstance(error, kind)), 1)

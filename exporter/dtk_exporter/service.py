@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -39,18 +40,22 @@ FIRST_SECONDS = 2.0  # beyond the deadline, for the first look
 class Service:
     """dtk-exporter with one configuration after another."""
 
-    def __init__(self, config: Config) -> None:
-        """Raises what is wrong with the configuration or the machine."""
+    def __init__(self, config: Config, stopping: threading.Event | None = None) -> None:
+        """stopping: set when it is to end, so that nothing is waited for. Raises what is wrong with the configuration
+        or the machine.
+        """
         self._config = config
         self._stack = contextlib.ExitStack()
         self._errors: Counter[str] = Counter(dict.fromkeys(SOURCES, 0))
-        self._bodies: Bodies[View | None] = Bodies()
+        self._bodies: Bodies[object] = Bodies()
         self._writers: dict[str, Writer] = {}  # by content type; used under the lock of the bodies
         self._render_seconds: float | None = None
         self._reload_good, self._reload_time = True, time.time()
         self._server: Server | None = None
         self._demo = str(self._stack.enter_context(sim.demo())) if config.demo else None
-        self._watch = Watch(config, self._demo or config.root, self._errors)
+        self._late_view: tuple[int, object] = (0, object())
+        self._stopping = stopping or threading.Event()
+        self._watch = self._start_watch(config)
         self._pods = self._start_pods(config)
 
     # ---- its life ----
@@ -69,32 +74,32 @@ class Service:
         old = self._config
         if config.demo != old.demo:
             raise dtk.InvalidArgument("--demo cannot change while it runs", hint="start dtk-exporter again")
-        web = _web_config(config)  # which may be bad without another name
-        if self._server:
-            if config.web_listen_address != old.web_listen_address or _has_tls(web) != _has_tls(self._server.web):
-                self._server = self._replace_server(self._server, config, web)
-            else:
-                self._server.web = web
-        if _reads(config) != _reads(old):
-            watch = Watch(config, self._demo or config.root, self._errors)
-            try:
-                watch.first(config.collect_deadline + FIRST_SECONDS)
-            except dtk.Error:
-                watch.close()
-                raise
-            self._watch, old_watch = watch, self._watch
-            old_watch.close()
-        if (config.collect_pod_resources, config.root) != (old.collect_pod_resources, old.root):
-            if self._pods:
-                self._pods.close()
-            self._pods = self._start_pods(config)
-        self._config = config
+        watch, pods, web = self._watch, self._pods, _web_config(config)
+        with contextlib.ExitStack() as undo:
+            if _reads(config) != _reads(old):
+                watch = self._start_watch(config)
+                undo.callback(watch.close)
+                watch.first(config.collect_deadline + FIRST_SECONDS, self._stopping)
+            if (config.collect_pod_resources, config.root) != (old.collect_pod_resources, old.root):
+                pods = self._start_pods(config)
+                if pods:
+                    undo.callback(pods.close)
+            self._serve(config, web)
+            undo.pop_all()
+        if watch is not self._watch:
+            self._watch.close()
+            if config.root == old.root:
+                watch.book.inherit(self._watch.book)
+        if pods is not self._pods and self._pods:
+            self._pods.close()
+        self._watch, self._pods, self._config = watch, pods, config
         self._reload_good, self._reload_time = True, time.time()
         self._bodies = Bodies()
 
     def reload_failed(self) -> None:
         """The configuration was read again and is not good: it goes on with the old one."""
         self._reload_good = False
+        self._bodies = Bodies()
 
     def close(self) -> None:
         """Free the ports and end the readers, whatever clients and cards do."""
@@ -116,14 +121,23 @@ class Service:
         server.start()
         return server
 
-    def _replace_server(self, old: Server, config: Config, web: WebConfig | None) -> Server:
-        """The old port must be free before it can be listened at again; when the new cannot be had, the old goes on."""
-        old.close()
+    def _serve(self, config: Config, web: WebConfig | None) -> None:
+        """Serve as another configuration wants it. What cannot be had leaves the server as it was."""
+        old = self._server
+        if old is None:
+            return
+        if config.web_listen_address == self._config.web_listen_address and _has_tls(web) == _has_tls(old.web):
+            old.web = web
+            return
+        old.close()  # its port must be free before it can be listened at again
         try:
-            return self._start_server(config, web)
+            self._server = self._start_server(config, web)
         except dtk.Error:
             self._server = self._start_server(self._config, old.web)
             raise
+
+    def _start_watch(self, config: Config) -> Watch:
+        return Watch(config, self._demo or config.root, self._errors)
 
     def _start_pods(self, config: Config) -> PodResources | None:
         if config.collect_pod_resources is None:
@@ -137,7 +151,18 @@ class Service:
 
     def first(self) -> View | None:
         """The first view, None when none came by the deadline. Raises what keeps it away for good."""
-        return self._watch.first(self._config.collect_deadline + FIRST_SECONDS)
+        return self._watch.first(self._config.collect_deadline + FIRST_SECONDS, self._stopping)
+
+    def _version(self, view: View | None) -> object:
+        """What bodies belong to: a view as long as it is fresh. Without one the exporter's own numbers go on changing,
+        and a body is good for a second.
+        """
+        if view is not None and view.is_fresh:
+            return view
+        now = int(time.monotonic())
+        if now != self._late_view[0]:
+            self._late_view = (now, object())
+        return self._late_view[1]
 
     def metrics(self, accept: str, packed: bool) -> tuple[str, bytes]:
         """The page /metrics in the format that a client accepts: its type, and the body."""
@@ -151,7 +176,7 @@ class Service:
                 self._writers[content_type] = Writer(encoder)
             return self._render(view, self._writers[content_type])
 
-        return content_type, self._bodies.get(view, ("metrics", content_type), make, packed)
+        return content_type, self._bodies.get(self._version(view), ("metrics", content_type), make, packed)
 
     def _render(self, view: View | None, writer: Writer) -> bytes:
         begin = time.perf_counter()
@@ -182,7 +207,7 @@ class Service:
         if kind is None:
             return None
         view = self._watch.book.view()
-        return self._bodies.get(view, ("compat", kind), lambda: self._render_compat(view, kind), packed)
+        return self._bodies.get(self._version(view), ("compat", kind), lambda: self._render_compat(view, kind), packed)
 
     def _render_compat(self, view: View | None, kind: str) -> bytes:
         _, write = encode("")
@@ -217,12 +242,12 @@ class Service:
                 process["command"] = None  # it may hold secrets
             return document.render(found).encode()
 
-        return self._bodies.get(view, ("devices",), make, packed)
+        return self._bodies.get(self._version(view), ("devices",), make, packed)
 
     def page(self) -> bytes:
         """The page /."""
-        view, is_compat = self._watch.book.view(), self._config.compat is not None
-        return self._bodies.get(view, ("page",), lambda: page.render(view, self.lateness(), is_compat), False)
+        view, is_compat, late = self._watch.book.view(), self._config.compat is not None, self.lateness()
+        return self._bodies.get(self._version(view), ("page",), lambda: page.render(view, late, is_compat), False)
 
     def lateness(self) -> str | None:
         """Why there are no fresh values, None when there are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 
 import psutil
@@ -18,7 +19,8 @@ __all__ = ["Watch"]
 
 FIRST_DELAY, LAST_DELAY = 1.0, 60.0  # seconds before a monitor that ended is started again, doubling
 
-REFUSALS = (dtk.InvalidArgument, dtk.LibraryError)  # what no later look will mend
+REFUSALS = (dtk.InvalidArgument, dtk.LibraryError, dtk.NotSupported)  # what ends a start, for waiting would not mend it
+LOOK_SECONDS = 0.05  # between looks whether to stop waiting
 
 logger = logging.getLogger("dtk_exporter")
 
@@ -54,11 +56,14 @@ class Watch:
         monitor.on_snapshot(self._take)
         return monitor
 
-    def first(self, timeout: float) -> View | None:
-        """The first view, None when none came in so many seconds. Raises InvalidArgument when there is no such machine,
-        and LibraryError when nothing can read it.
+    def first(self, timeout: float, stop: threading.Event) -> View | None:
+        """The first view; None when none came in so many seconds, or `stop` was set. Raises InvalidArgument when there
+        is no such machine, and LibraryError when nothing can read it. Later such errors are told and outlasted.
         """
-        self._settled.wait(timeout)
+        end = time.monotonic() + timeout
+        while not (self._settled.wait(LOOK_SECONDS) or stop.is_set() or time.monotonic() >= end):
+            pass
+        self._settled.set()
         if self._refused:
             raise self._refused
         return self.book.view()
@@ -79,14 +84,17 @@ class Watch:
                     return
                 self._errors["monitor"] += 1
                 logger.error("%s; again in %.0f s", error, delay)
+            self._count()
             self._monitor.close()
             if self._closed.wait(delay):
                 return
             delay = min(2 * delay, LAST_DELAY)
             try:
                 self._monitor = self._start()
-            except dtk.Error as error:
+            except dtk.Error as error:  # of the closed one wait() raises the old error again
                 logger.error("%s", error)
+            if self._closed.is_set():
+                self._monitor.close()
 
     def _take(self, snapshot: dtk.Snapshot) -> None:
         for event in snapshot.events:
@@ -101,6 +109,8 @@ class Watch:
 
     def _count(self) -> None:
         now, before = self._monitor.counters, self._counted
+        if now.crashes > before.crashes:
+            logger.warning("dtk-reader crashed, time %d since the start; another takes its place", now.crashes)
         self._errors["reader_crash"] += now.crashes - before.crashes
         self._errors["reader_hang"] += now.hangs - before.hangs
         self._errors["library"] += now.library - before.library
@@ -135,6 +145,6 @@ class _Reader:
                 times = process.cpu_times()
                 self._seconds = max(self._seconds, times.user + times.system)
                 memory = process.memory_info().rss
-            except psutil.Error:
-                pass  # it has just ended
+            except (psutil.Error, OSError):
+                pass  # it has just ended, or no descriptor is left to look at it
         return self._before + self._seconds, memory
