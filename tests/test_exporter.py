@@ -288,6 +288,8 @@ def test_old_values_go_when_nobody_looks(copy_machine: Get) -> None:
         assert exporter.get("/-/ready").status == exporter.get("/v1/devices").status == 503
         assert exporter.get("/-/healthy").status == 200
         assert (page.one("dtk_collect_errors_total", source="monitor") or 0) >= 1
+        asked = page.one("dtk_exporter_http_requests_total", code="200") or 0
+        exporter.until(lambda page: (page.one("dtk_exporter_http_requests_total", code="200") or 0) > asked)
         away.rename(root)
         exporter.until(lambda page: set(page.of("dtk_device_up").values()) == {1})
 
