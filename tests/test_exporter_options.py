@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import ssl
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from certificates import Authority
 from exporting import COMMAND, Exporter, exporting, once, run
@@ -218,6 +220,29 @@ def test_refused_reload_changes_nothing_and_a_good_one_mends_it(machine: Get, tm
             exporter.get("/-/healthy")
         exporter.listens_at(second)
         assert exporter.get("/-/healthy").status == 200
+
+
+def test_silent_clients_keep_nobody_waiting(machine: Get, tmp_path: Path, authority: Authority) -> None:
+    web, pair = tmp_path / "web.config.yml", authority.server()
+    web.write_text(f"tls_server_config: {{cert_file: {pair.certificate}, key_file: {pair.key}}}\n")
+    trust = ssl.create_default_context(cafile=str(authority.certificate))
+    options = ["--web.config.file", str(web), "--collect.interval", "0.2"]
+    with contextlib.ExitStack() as stack:
+        exporter = stack.enter_context(Exporter(*options, root=machine("mi210"), tls=trust))
+        before = exporter.until(lambda page: page.one("dtk_exporter_snapshots_total"))
+        threads = psutil.Process(exporter.process.pid).num_threads()
+        for number in range(200):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", exporter.port)))
+            if number % 2:
+                client.sendall(b"\x16\x03\x01\x02\x00\x01\x00")  # the beginning of a hello
+        begin = time.monotonic()
+        for _ in range(10):
+            page = exporter.metrics()
+        assert time.monotonic() - begin < 2
+        exporter.until(lambda page: (page.one("dtk_exporter_snapshots_total") or 0) > 5)
+        assert max(page.of("dtk_device_sample_age_seconds").values()) < 1
+        assert psutil.Process(exporter.process.pid).num_threads() <= threads
+        assert set(before.of("dtk_device_up").values()) == {1}
 
 
 def test_it_ends_at_once_while_it_waits_for_a_first_look(mounted: Callable[[str], sim.Mounted]) -> None:
