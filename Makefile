@@ -2,6 +2,7 @@
 # make test    all tests, on the wheel that users get
 # make lint    style, types, imports, and a build in which warnings are errors
 # make bench   measure
+# make soak    ten minutes of the exporter with faults
 # make format  let the formatters have their way
 # make generate  write what is derived from metrics.def and status.def, the exporter's table and dashboards
 # make clean
@@ -14,7 +15,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find dtk cli 
 C_FILES = $(shell find dtk/_native tests examples bench -name '*.[ch]' ! -name cdef.h)
 PIP := $(BIN)/pip -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench format generate derived clean system peers
+.PHONY: demo test lint bench soak format generate derived clean system peers
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -41,7 +42,10 @@ lint: $(VENV)/installed
 	@cmake --build build/developer -- --quiet
 
 bench: $(VENV)/installed
-	@for file in $(wildcard bench/*.py); do $(BIN)/python $$file || exit; done
+	@for file in $(filter-out bench/soak.py,$(wildcard bench/*.py)); do $(BIN)/python $$file || exit; done
+
+soak: $(VENV)/installed
+	@$(BIN)/python bench/soak.py
 
 format: $(VENV)/tools
 	@$(BIN)/ruff check --fix-only --quiet; $(BIN)/ruff format --quiet

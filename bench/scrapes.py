@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,8 @@ def running(*command: str) -> Iterator[Target]:
             assert process.stderr is not None
             for line in process.stderr:
                 if found := re.search(r"[Ll]istening on.*:(\d+)$", line.rstrip()):
+                    # Nobody reads its log any more, and it must not wait for that.
+                    threading.Thread(target=process.stderr.read, daemon=True).start()
                     yield Target(process, int(found[1]))
                     break
         finally:

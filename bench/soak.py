@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -25,7 +26,9 @@ from dtk.sim.run import keep_alive
 
 SCRAPE_EVERY = 0.5
 LONG = 0.5  # seconds
+LOOKS_EVERY = 60  # scrapes, within which the cards must have been looked at again
 WARM = 60.0  # seconds after which it should not grow any more
+MORE_MEMORY = 5.0  # MB that it may have more at the end: what a day brings comes in the first minutes
 HUNG = "hang=7"  # for the whole run
 FAULTS = ("lost", "hang", "eio", "enodev", "garbage", "truncated", "denied", "throttle", "ecc", "suspended")
 
@@ -59,7 +62,7 @@ def trouble(below: Path, exporter: psutil.Process, stop: threading.Event, done: 
 def scrape(target: Target, seconds: float) -> tuple[list[float], int, Size]:
     """Times of the scrapes, how many failed, and the size after the warm-up."""
     times: list[float] = []
-    failed = 0
+    failed, last = 0, b""
     begin = time.monotonic()
     warm = Size(target.process)
     is_warm = False
@@ -67,7 +70,12 @@ def scrape(target: Target, seconds: float) -> tuple[list[float], int, Size]:
         try:
             taken, page = target.scrape()
             times.append(taken)
-            failed += b"# EOF" not in page
+            looks = re.search(rb"^dtk_exporter_snapshots_total (\S+)", page, re.M)
+            if not looks or (len(times) % LOOKS_EVERY == 0 and looks[1] == last):
+                print(f"after {elapsed:.0f} s: no look at the cards since {LOOKS_EVERY} scrapes")
+                failed += 1
+            if len(times) % LOOKS_EVERY == 0:
+                last = looks[1] if looks else b""
         except Exception as error:  # noqa: BLE001 - whatever it is, the scrape is lost
             print(f"after {elapsed:.0f} s: {error!r}")
             failed += 1
@@ -110,7 +118,11 @@ def main() -> None:
     print(f"at the end:        {end}")
     print(f"ended {ended:.2f} s after SIGTERM, a card hanging")
     print("faults:", ", ".join(f"{kind} {count}" for kind, count in sorted(done.items())))
-    sys.exit(bool(failed))
+    more_descriptors = end.descriptors > warm.descriptors + 2
+    grown = end.memory > warm.memory + MORE_MEMORY or end.threads > warm.threads or more_descriptors
+    if grown:
+        print("it has grown")
+    sys.exit(bool(failed) or grown)
 
 
 if __name__ == "__main__":

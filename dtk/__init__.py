@@ -108,6 +108,7 @@ _LATER = {
     "crosscheck": "",
     "default_backend": "library",
     "doctor": "",
+    "document": "",
     "LibraryFile": "library",
     "Event": "events",
     "events": "",

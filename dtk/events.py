@@ -74,7 +74,7 @@ class Watcher:
             yield from self._turn(device, reading.uuid, "lost", now, "the driver says that it is gone")
         elif reading.state == "stale":
             yield from self._turn(device, reading.uuid, "hung", now, "no answer by the deadline")
-        else:
+        elif reading.state in ("ok", "asleep"):
             yield from self._turn(device, reading.uuid, "ok", now, f"answers again, was {device.condition}")
 
     def _turn(self, device: _Device, uuid: str, condition: str, now: float, text: str) -> Iterator[Event]:

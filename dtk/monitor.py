@@ -99,10 +99,14 @@ class Monitor:
         self._error: Error | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="dtk-monitor", daemon=True)
+        self._wake = self._woken = -1
         try:
             self._wake, self._woken = os.pipe()
             self._thread.start()
         except (OSError, RuntimeError) as error:
+            for end in (self._wake, self._woken):
+                if end >= 0:
+                    os.close(end)
             hint = "ulimit -a shows what this process may have"
             raise LibraryError(str(error), operation="start a monitor", hint=hint) from error
 
@@ -141,8 +145,15 @@ class Monitor:
             return None if self._closed or self._snapshot is None else (self._count, self._snapshot)
 
     def on_snapshot(self, callback: Callable[[Snapshot], None]) -> None:
-        """Call this with every snapshot, in the monitor's thread: it must be quick, and what it raises is lost."""
-        self._callbacks.append(callback)
+        """Call this with every snapshot from the latest on: with that one now, with the others in the monitor's thread.
+        It must be quick, and what it raises is lost.
+        """
+        with self._changed:
+            self._callbacks.append(callback)
+            snapshot = self._snapshot
+        if snapshot is not None:
+            with contextlib.suppress(BaseException):
+                callback(snapshot)
 
     @property
     def counters(self) -> MonitorCounters:
@@ -190,7 +201,8 @@ class Monitor:
             self._snapshot = snapshot
             self._count += 1
             self._changed.notify_all()
-        for callback in self._callbacks:
+            callbacks = tuple(self._callbacks)
+        for callback in callbacks:
             with contextlib.suppress(BaseException):
                 callback(snapshot)
 

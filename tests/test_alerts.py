@@ -115,9 +115,8 @@ def test_tests_feed_what_the_exporter_serves(path: Path) -> None:
 
 
 def test_every_record_is_of_some_use() -> None:
-    """Those of a device are for alerts; those of a node are for dashboards too."""
     used = {name for rule in ALL for name, _ in selectors(rule["expr"])}
-    assert {record for record in RECORDS if record.startswith("instance_uuid:")} <= used
+    assert used >= RECORDS
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -170,7 +170,7 @@ def test_dockerfile() -> None:
     assert last["USER"] == "65534:65534"
     assert last["ENTRYPOINT"] == '["dtk-exporter"]'
     assert last["EXPOSE"] == "9497"
-    assert last["ENV"].endswith("=0.0.0.0:9497")
+    assert last["ENV"].endswith("=:9497")
 
 
 def documents(name: str) -> list[Any]:

@@ -90,6 +90,21 @@ def test_partitions_that_were_made_anew_are_not_lost(tmp_path: Path) -> None:
     assert [e.kind for look in looks for e in watcher.update(look)] == []
 
 
+def test_a_card_that_may_no_longer_be_read_is_not_back(moving: Callable[..., Machine]) -> None:
+    class Denied:
+        uuid, bdf, state = "GPU-1", "0000:01:00.0", "stale"
+
+    class Look:
+        cards: tuple[Denied, ...] = (Denied(),)
+        devices: tuple[Denied, ...] = ()
+        timestamp = 1.0
+
+    watcher = events.Watcher()
+    assert [event.kind for event in watcher.update(Look())] == ["hung"]
+    Denied.state = "denied"
+    assert watcher.update(Look()) == ()
+
+
 def test_every_partition_of_a_lost_card_is_lost(moving: Callable[..., Machine]) -> None:
     node = moving("mi300x-cpx:1", "mi210:1")
     assert Counter(node.go(1, "lost=0")) == {"lost": 9}  # the card and its eight partitions

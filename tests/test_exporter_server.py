@@ -276,10 +276,22 @@ def test_clients_that_do_not_read(serve: Serve) -> None:
     with many(15, lambda: connect(where(server))) as clients:
         for client in clients:
             client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert quick(server, 5)  # each of them has its second, but no more
-        assert until(lambda: server.counters.rejected["timeout"] == 15)
+        assert quick(server)  # some are given their second, the others are turned away
+        rejected = server.counters.rejected
+        assert until(lambda: rejected["timeout"] + rejected["busy"] == 15)
+        assert rejected["timeout"] > 0
+        assert rejected["busy"] > 0
         assert len(ended(clients[0])) < len(LARGE)
     assert until(lambda: resources() == before)
+
+
+def test_clients_that_ask_again_and_again_and_do_not_read(serve: Serve) -> None:
+    server = serve()  # with its own limits
+    with many(20, lambda: connect(where(server))) as clients:
+        for client in clients:
+            client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        for _ in range(5):
+            assert quick(server)
 
 
 def test_a_small_answer_waits_for_no_reader(serve: Serve) -> None:

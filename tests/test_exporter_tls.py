@@ -31,8 +31,6 @@ from web import (
     where,
 )
 
-import dtk
-
 if TYPE_CHECKING:
     from dtk_exporter.server import Server
 
@@ -173,8 +171,6 @@ def test_certificates_and_passwords_rotate(
 def test_tls_is_not_turned_off_by_a_file(
     serve: Serve, config: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from dtk_exporter.webconfig import WebConfig
-
     server = serve(tls_section(authority.server()))
     replace(config, f"basic_auth_users: {{alice: {hashed('right')}}}")
     for _ in range(2):
@@ -182,6 +178,3 @@ def test_tls_is_not_turned_off_by_a_file(
         assert ask(where(server), login("alice", "right"), trust(authority)).status == 200
     (error,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert error == f"{config}: TLS is turned on or off by SIGHUP or a restart; the rest is in force"
-    for other in (None, WebConfig(config)):
-        with pytest.raises(dtk.InvalidArgument, match="restart it"):
-            server.web = other

@@ -82,6 +82,7 @@ def test_no_descriptor_for_another_monitor(copy_machine: Get, impatient: pytest.
     impatient.setattr(os, "pipe", no_pipe)
     failed = errors["monitor"]
     wait(lambda: errors["monitor"] >= failed + 2)
+    assert errors["reader_crash"] == 1
     impatient.undo()
     away.rename(root)
     view = found.book.view()
@@ -126,8 +127,7 @@ def test_a_book_goes_on_with_another(tmp_path: Path) -> None:
     node.advance()
     new.update(dtk.take_snapshot(tmp_path / "node"))
     new.inherit(old)
-    new.update(dtk.take_snapshot(tmp_path / "node"))
     view = new.view()
     assert view is not None
-    assert view.number == 3
+    assert view.number == 2
     assert {entry.uuid: entry.state for entry in view.entries}[first.devices[0].uuid] == "lost"

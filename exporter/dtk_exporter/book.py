@@ -64,6 +64,15 @@ class _Device:
         self.causes: list[str] = []  # that the last look found
         self.link: list[str] = []  # what was wrong with its link when it last worked
 
+    def go_on(self, old: _Device) -> None:
+        """Go on with what was known of the same device before."""
+        self.last_success = self.last_success or old.last_success
+        self.counts = {kind: count + old.counts[kind] for kind, count in self.counts.items()}
+        self.link = self.link or old.link
+        if old.throttled:
+            sums = self.throttled or {}
+            self.throttled = {reason: span + sums.get(reason, 0.0) for reason, span in old.throttled.items()}
+
 
 class Book:
     """Takes snapshots in, and has the View to serve. Written by one thread, read by any.
@@ -97,10 +106,9 @@ class Book:
             for uuid, old in other._devices.items():
                 new = self._devices.setdefault(uuid, old)
                 if new is not old:
-                    new.last_success = new.last_success or old.last_success
-                    new.counts = {kind: count + old.counts[kind] for kind, count in new.counts.items()}
-                    for reason, span in (old.throttled or {}).items():
-                        new.throttled = {**(new.throttled or {}), reason: span + (new.throttled or {}).get(reason, 0.0)}
+                    new.go_on(old)
+            if self._view:
+                self._view = self._make_view(self._view.snapshot)
 
     def update(self, snapshot: dtk.Snapshot) -> None:
         """Take a snapshot in."""
@@ -121,11 +129,13 @@ class Book:
         for event in snapshot.events:
             if event.uuid in self._devices:
                 self._devices[event.uuid].counts[event.kind] += 1
-        entries = {
-            uuid: self._entry(uuid, device, snapshot, uuid in readings) for uuid, device in self._devices.items()
-        }
         self._number += 1
-        self._view = View(snapshot, tuple(_inherit(entry, entries) for entry in _ordered(entries)), self._number)
+        self._view = self._make_view(snapshot)
+
+    def _make_view(self, snapshot: dtk.Snapshot) -> View:
+        present = {reading.uuid for reading in (*snapshot.cards, *snapshot.devices)}
+        entries = {uuid: self._entry(uuid, device, snapshot, uuid in present) for uuid, device in self._devices.items()}
+        return View(snapshot, tuple(_inherit(entry, entries) for entry in _ordered(entries)), self._number)
 
     def _take(self, device: _Device, reading: dtk.Reading) -> None:
         device.reading = reading

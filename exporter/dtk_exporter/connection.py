@@ -233,9 +233,25 @@ class Connection(HTTPConnection):
     # ---- what goes ----
 
     def _send(self, answer: bytes) -> None:
-        """Send it, within the time limit however slowly the client reads."""
-        deadline = time.monotonic() + self.server.request_limit
+        """Send it, within the time limit however slowly the client reads. What the kernel does not take at once keeps a
+        worker, so that only some of them may be kept so.
+        """
         rest = memoryview(answer)
+        with contextlib.suppress(BlockingIOError):
+            while rest:
+                rest = rest[self.socket.send(rest) :]
+        if not rest:
+            return
+        if not self.server.slow_clients.acquire(blocking=False):
+            self.server.counters.reject("busy")
+            raise ConnectionAbortedError
+        try:
+            self._send_slowly(rest)
+        finally:
+            self.server.slow_clients.release()
+
+    def _send_slowly(self, rest: memoryview) -> None:
+        deadline = time.monotonic() + self.server.request_limit
         while rest:
             self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
             rest = rest[self.socket.send(rest) :]

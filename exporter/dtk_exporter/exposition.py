@@ -94,6 +94,11 @@ class Bodies(Generic[View]):
         self._view: View | None = None
         self._bodies: dict[tuple[str, ...], bytes] = {}
 
+    def clear(self) -> None:
+        """Make them anew."""
+        with self._lock:
+            self._view, self._bodies = None, {}
+
     def get(self, view: View, key: tuple[str, ...], make: Callable[[], bytes], is_gzip: bool) -> bytes:
         """The body of that key, as it is or compressed."""
         with self._lock:

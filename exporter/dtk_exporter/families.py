@@ -42,7 +42,6 @@ class Column(NamedTuple):
     family: Family
     label_value: str | None
     scale: Callable[[float], float]
-    is_bits: bool
 
 
 _SCALES: dict[str, Callable[[float], float]] = {
@@ -67,7 +66,7 @@ def _from_catalogue() -> tuple[Column, ...]:
         family = Family(f"dtk_device_{name}", first.kind, text, ("uuid", label) if label else ("uuid",))
         for metric in metrics:
             scale = _SCALES.get(metric.unit, lambda value: value)
-            columns.append(Column(metric.name, family, metric.label_value if first.label else None, scale, bits))
+            columns.append(Column(metric.name, family, metric.label_value if first.label else None, scale))
     return tuple(columns)
 
 
@@ -86,12 +85,16 @@ _PROCESS = ("uuid", "pid")
 
 FAMILIES: tuple[Family, ...] = (
     _gauge("dtk_device_info", "What a device is; 1. card is the uuid of its physical card.", INFO),
-    _gauge("dtk_device_up", "1 when its values are fresh, 0 when it is lost, hung, or may not be read.", _DEVICE),
+    _gauge(
+        "dtk_device_up",
+        "1 when its values are fresh or it sleeps, 0 when it is lost, hung, or may not be read.",
+        _DEVICE,
+    ),
     _gauge(
         "dtk_device_state",
-        "1 for the state it is in. degraded: uncorrectable memory errors, hot, held back by heat or the platform, a "
-        "link below what the card can do, values that could not be read; lost: gone from the bus; unknown: no fresh "
-        "values.",
+        "1 for the state it is in. degraded: uncorrectable memory errors or pages to be retired, hot, held back by "
+        "heat or the platform, a link below what the card can do, values that could not be read, or in KFD alone; "
+        "lost: gone from the bus; unknown: no fresh values.",
         ("uuid", "state"),
     ),
     _gauge("dtk_device_asleep", "1 when it is in runtime suspend and is left to sleep: it has no values.", _DEVICE),
@@ -149,7 +152,11 @@ FAMILIES: tuple[Family, ...] = (
     _gauge("dtk_exporter_config_last_reload_successful", "1 when the configuration was good when it was last read."),
     _gauge("dtk_exporter_config_last_reload_success_timestamp_seconds", "When it was last read and good, Unix time."),
     _counter("dtk_exporter_http_requests_total", "Answers by status.", ("code",)),
-    _counter("dtk_exporter_http_rejected_total", "Connections that ended without a request.", ("reason",)),
+    _counter(
+        "dtk_exporter_http_rejected_total",
+        "Clients that were turned away: busy, malformed, timeout, tls.",
+        ("reason",),
+    ),
 )
 
 BY_NAME = {family.name: family for family in FAMILIES}

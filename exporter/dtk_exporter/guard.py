@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import traceback
 from typing import TYPE_CHECKING, Any
+
+from .text import describe
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -96,10 +96,3 @@ def _refuse_request(environ: WSGIEnvironment) -> Answer | None:
 
 def _refuse(status: str, *headers: tuple[str, str]) -> Answer:
     return status, [("Content-Type", "text/plain; charset=utf-8"), *headers], f"{status[4:]}\n".encode()
-
-
-def describe(error: BaseException) -> str:
-    """An error and where it came from, in one line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

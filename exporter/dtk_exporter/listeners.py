@@ -114,13 +114,18 @@ def _spare() -> int | None:
         return None
 
 
-def _listen(address: str) -> socket.socket:
+def split_address(address: str) -> tuple[str, int]:
+    """Host, "" for all interfaces, and port. Raises InvalidArgument for what is no address."""
     match = ADDRESS.fullmatch(address)
     if not match or int(match[3]) > 65535:
         raise dtk.InvalidArgument(
             "is no address", operation="listen", path=address, hint="such as 127.0.0.1:9497, :9497 or [::1]:9497"
         )
-    host, port = match[1] or match[2], int(match[3])
+    return match[1] or match[2], int(match[3])
+
+
+def _listen(address: str) -> socket.socket:
+    host, port = split_address(address)
     error: OSError | None = None
     for family, where in _resolve(address, host, port):
         try:

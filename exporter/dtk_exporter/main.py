@@ -27,7 +27,8 @@ def main() -> int:
     try:
         given, config = parse(arguments, os.environ)
         if "once" in given:
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # left alone by `| head -1` it ends quietly
+            for number in (signal.SIGPIPE, signal.SIGINT):  # it ends quietly, like any filter
+                signal.signal(number, signal.SIG_DFL)
             with Service(config) as service:
                 return _once(service)
         signals, stopping = _catch_signals()
@@ -36,8 +37,6 @@ def main() -> int:
     except dtk.Error as error:
         print(f"dtk-exporter: {error}", file=sys.stderr)
         return _status(error)
-    except KeyboardInterrupt:
-        return 0
 
 
 def _catch_signals() -> tuple[int, threading.Event]:
@@ -84,6 +83,8 @@ def _serve(service: Service, arguments: list[str], signals: int) -> int:
             logger.info("the configuration was read again")
         except dtk.Error as error:
             service.reload_failed()
+            if not service.is_listening:
+                raise
             logger.error("the old configuration stays: %s", error)
     logger.info("ended by %s", signal.Signals(received).name)
     return 0

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import dtk
 
+from .listeners import split_address
 from .yamlfile import content_of
 
 if sys.version_info >= (3, 11):
@@ -31,15 +32,7 @@ SECONDS_MAX = 3600.0
 def _addresses(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(","))
     for address in found:
-        host, colon, port = address.rpartition(":")
-        if (
-            not colon
-            or not port.isascii()
-            or not port.isdigit()
-            or int(port) > 65535
-            or (":" in host and host[0] != "[")
-        ):
-            raise ValueError(f"{address!r} is no address; one is 127.0.0.1:9497, :9497 or [::1]:9497")
+        split_address(address)
     return found
 
 
@@ -164,8 +157,8 @@ before the file. SIGHUP reads them again.
 It serves / /metrics /metrics/compat /v1/devices /-/healthy /-/ready.
 
 exit status: 0 ended by SIGTERM or SIGINT; 1 internal error, or the address is
-taken; 2 bad usage or configuration; 4 no permission; 11 --once and no card
-answered; 12 library problem.
+taken; 2 bad usage or configuration; 3 not possible here; 4 no permission;
+11 --once, and no look came by the deadline; 12 library problem.
 """
 
 
@@ -187,14 +180,7 @@ def build_parser() -> argparse.ArgumentParser:
         argument_default=argparse.SUPPRESS,
     )
     for option in OPTIONS:
-        shown = ",".join(option.default) if isinstance(option.default, tuple) else option.default
-        text = (
-            option.help
-            if not shown
-            else f"{option.help}; default {shown:g}"
-            if isinstance(shown, float)
-            else (f"{option.help}; default {shown}")
-        )
+        text = _help(option)
         if option.metavar:
             parser.add_argument(
                 f"--{option.name}", dest=option.name, metavar=option.metavar, type=_typed(option), help=text
@@ -205,6 +191,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--once", action="store_true", help="check the configuration, print /metrics, and end")
     parser.add_argument("--version", action="version", version=f"dtk-exporter {dtk.__version__}", help="the version")
     return parser
+
+
+def _help(option: Option) -> str:
+    default = option.default
+    if not default:
+        return option.help
+    shown = ",".join(default) if isinstance(default, tuple) else f"{default:g}"
+    return f"{option.help}; default {shown}"
 
 
 def _typed(option: Option) -> Callable[[str], Any]:

@@ -17,11 +17,9 @@ from typing import Any, NamedTuple
 
 import dtk
 
-__all__ = ["SOCKET", "Allocation", "PodResources", "devices_of"]
+__all__ = ["Allocation", "PodResources", "devices_of"]
 
-log = logging.getLogger("dtk-exporter")
-
-SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+logger = logging.getLogger("dtk_exporter")
 
 ANSWER_MAX = 16 << 20  # bytes; the kubelet's own clients take as much
 ALLOCATIONS_MAX = 4096  # many times what a machine has
@@ -92,7 +90,7 @@ class PodResources:
         while not self._closed.is_set():
             try:
                 allocations = self._ask()
-            except self._client.failures as failure:
+            except Exception as failure:  # noqa: BLE001 - whatever it is, the next answer may be good
                 if not self._closed.is_set():
                     self._note(self._client.explain(failure))
             else:
@@ -110,9 +108,9 @@ class PodResources:
         if problem:
             self.errors += 1
         if problem and not before:
-            log.warning("the kubelet does not tell which pod has which card: %s", problem)
+            logger.warning("the kubelet does not tell which pod has which card: %s", problem)
         elif before and not problem:
-            log.info("the kubelet tells again which pod has which card")
+            logger.info("the kubelet tells again which pod has which card")
 
 
 class _Client:

@@ -18,8 +18,9 @@ from cheroot import wsgi
 import dtk
 
 from .connection import LONGEST_HEAD, Connection
-from .guard import Counters, Guard, describe
+from .guard import Counters, Guard
 from .listeners import BACKLOG, Listeners
+from .text import describe
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .webconfig import WebConfig
 
 WORKERS = 10
+SLOW_CLIENTS = WORKERS // 2  # workers that may wait for clients which do not read their answer
 QUEUE = 256  # requests that wait for a worker
 MOST_WAITING = 256  # connections that wait for their client
 CLOSE_TIME = 0.5  # seconds for answers that are under way when the server closes
@@ -73,12 +75,6 @@ class Server:
 
     @web.setter
     def web(self, web: WebConfig | None) -> None:
-        if (_tls(web) is None) != (_tls(self._guard.web) is None):
-            raise dtk.InvalidArgument(
-                "TLS cannot be turned on or off while the exporter runs",
-                path=web.path if web else None,
-                hint="restart it",
-            )
         self._guard.web = web
 
     def start(self) -> None:
@@ -130,6 +126,7 @@ class HTTPServer(wsgi.Server):
         )
         self.counters = guard.counters
         self.handshake_limit, self.request_limit, self.idle_limit = handshake_limit, request_limit, idle_limit
+        self.slow_clients = threading.BoundedSemaphore(SLOW_CLIENTS)
         self._guard, self._listeners = guard, listeners
         self._lock = threading.Lock()
         self._waiting: dict[Connection, None] = {}  # in the selector, the one that waits longest first

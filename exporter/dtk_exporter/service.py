@@ -55,8 +55,12 @@ class Service:
         self._demo = str(self._stack.enter_context(sim.demo())) if config.demo else None
         self._late_view: tuple[int, object] = (0, object())
         self._stopping = stopping or threading.Event()
-        self._watch = self._start_watch(config)
-        self._pods = self._start_pods(config)
+        try:
+            self._pods = self._start_pods(config)
+            self._watch = self._start_watch(config)
+        except BaseException:
+            self._stack.close()
+            raise
 
     # ---- its life ----
 
@@ -68,6 +72,11 @@ class Service:
         """Begin to serve. Returns the addresses. Raises what is wrong with them or with the web configuration."""
         self._server = self._start_server(self._config, _web_config(self._config))
         return self._server.addresses
+
+    @property
+    def is_listening(self) -> bool:
+        """Not so when a reload could have neither the new addresses nor the old ones again."""
+        return self._server is not None
 
     def reload(self, config: Config) -> None:
         """Go on with another configuration. Raises as the constructor does, and then goes on as before."""
@@ -94,12 +103,12 @@ class Service:
             self._pods.close()
         self._watch, self._pods, self._config = watch, pods, config
         self._reload_good, self._reload_time = True, time.time()
-        self._bodies = Bodies()
+        self._bodies.clear()
 
     def reload_failed(self) -> None:
         """The configuration was read again and is not good: it goes on with the old one."""
         self._reload_good = False
-        self._bodies = Bodies()
+        self._bodies.clear()
 
     def close(self) -> None:
         """Free the ports and end the readers, whatever clients and cards do."""
@@ -118,7 +127,11 @@ class Service:
 
     def _start_server(self, config: Config, web: WebConfig | None) -> Server:
         server = Server(Application(self), config.web_listen_address, web)
-        server.start()
+        try:
+            server.start()
+        except dtk.Error:
+            server.close()
+            raise
         return server
 
     def _serve(self, config: Config, web: WebConfig | None) -> None:
@@ -133,6 +146,7 @@ class Service:
         try:
             self._server = self._start_server(config, web)
         except dtk.Error:
+            self._server = None
             self._server = self._start_server(self._config, old.web)
             raise
 

@@ -64,6 +64,12 @@ class TLSSocket(ssl.SSLSocket):
         except ssl.SSLWantReadError:
             raise BlockingIOError from None
 
+    def send(self, data: Any, flags: int = 0) -> int:  # noqa: D102 - socket's
+        try:
+            return super().send(data, flags)
+        except ssl.SSLWantWriteError:
+            raise BlockingIOError from None
+
     def do_handshake(self, block: bool = False) -> None:  # noqa: D102 - socket's
         try:
             super().do_handshake(block)

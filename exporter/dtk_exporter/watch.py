@@ -12,8 +12,8 @@ import psutil
 import dtk
 
 from .book import Book, View
-from .guard import describe
 from .options import Config
+from .text import describe
 
 __all__ = ["Watch"]
 
@@ -43,7 +43,6 @@ class Watch:
 
     def _start(self) -> dtk.Monitor:
         config = self._config
-        self._counted = dtk.MonitorCounters(0, 0, 0, None)
         monitor = dtk.Monitor(
             self._root,
             interval=config.collect_interval,
@@ -54,6 +53,7 @@ class Watch:
             backend=config.collect_backend,
         )
         monitor.on_snapshot(self._take)
+        self._counted = dtk.MonitorCounters(0, 0, 0, None)
         return monitor
 
     def first(self, timeout: float, stop: threading.Event) -> View | None:

@@ -74,7 +74,7 @@ class WebConfig:
 
     Raises dtk.Error when it cannot be used at the start. Later changes count from the next request on. While a file is
     bad the last good settings stay in force, and the error is logged once; so do they for a file that became empty,
-    which is what a half-written file looks like. Whether there is TLS at all is settled at the start.
+    which is what a half-written file looks like. Whether there is TLS at all is settled until SIGHUP.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
