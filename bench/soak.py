@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 from scrapes import COMMAND, Target, running
@@ -28,21 +29,31 @@ SCRAPE_EVERY = 0.5
 LONG = 0.5  # seconds
 LOOKS_EVERY = 60  # scrapes, within which the cards must have been looked at again
 WARM = 60.0  # seconds after which it should not grow any more
+SOME = 40  # scrapes, over which a size is taken
 MORE_MEMORY = 5.0  # MB that it may have more at the end: what a day brings comes in the first minutes
 HUNG = "hang=7"  # for the whole run
 FAULTS = ("lost", "hang", "eio", "enodev", "garbage", "truncated", "denied", "throttle", "ecc", "suspended")
 
 
-class Size:
+class Size(NamedTuple):
     """What may not grow."""
 
-    def __init__(self, process: psutil.Process) -> None:
-        self.memory = process.memory_info().rss / 1e6
-        self.threads = process.num_threads()
-        self.descriptors = process.num_fds()
+    memory: float
+    threads: int
+    descriptors: int
 
     def __str__(self) -> str:
         return f"{self.memory:.1f} MB, {self.threads} threads, {self.descriptors} descriptors"
+
+
+def size(process: psutil.Process) -> Size:
+    """Its size now."""
+    return Size(process.memory_info().rss / 1e6, process.num_threads(), process.num_fds())
+
+
+def smallest(sizes: list[Size]) -> Size:
+    """Of some time: a reader that asks whether a card still hangs has descriptors for a moment."""
+    return Size(*(min(column) for column in zip(*sizes, strict=True)))
 
 
 def trouble(below: Path, exporter: psutil.Process, stop: threading.Event, done: dict[str, int]) -> None:
@@ -59,13 +70,12 @@ def trouble(below: Path, exporter: psutil.Process, stop: threading.Event, done: 
             done["reader killed"] = done.get("reader killed", 0) + 1
 
 
-def scrape(target: Target, seconds: float) -> tuple[list[float], int, Size]:
-    """Times of the scrapes, how many failed, and the size after the warm-up."""
+def scrape(target: Target, seconds: float) -> tuple[list[float], int, list[Size]]:
+    """Times of the scrapes, how many failed, and the size at each."""
     times: list[float] = []
+    sizes: list[Size] = []
     failed, last = 0, b""
     begin = time.monotonic()
-    warm = Size(target.process)
-    is_warm = False
     while (elapsed := time.monotonic() - begin) < seconds:
         try:
             taken, page = target.scrape()
@@ -79,10 +89,9 @@ def scrape(target: Target, seconds: float) -> tuple[list[float], int, Size]:
         except Exception as error:  # noqa: BLE001 - whatever it is, the scrape is lost
             print(f"after {elapsed:.0f} s: {error!r}")
             failed += 1
-        if not is_warm and elapsed > min(WARM, seconds / 3):
-            warm, is_warm = Size(target.process), True
+        sizes.append(size(target.process))
         time.sleep(SCRAPE_EVERY)
-    return times, failed, warm
+    return times, failed, sizes
 
 
 def main() -> None:
@@ -100,11 +109,10 @@ def main() -> None:
                 ]
                 for thread in threads:
                     thread.start()
-                times, failed, warm = scrape(target, seconds)
+                times, failed, sizes = scrape(target, seconds)
                 stop.set()
                 for thread in threads:
                     thread.join()
-                end = Size(target.process)
                 began = time.monotonic()
                 target.process.terminate()
                 target.process.wait(5)
@@ -114,12 +122,13 @@ def main() -> None:
         f"{len(times)} scrapes in {seconds:.0f} s, {failed} lost, {sum(t > LONG for t in times)} longer than {LONG} s"
     )
     print(f"p50 {1e3 * sorted(times)[len(times) // 2]:.1f} ms, longest {1e3 * max(times):.0f} ms")
+    warmed = int(len(sizes) * min(WARM / seconds, 1 / 3))
+    warm, end = smallest(sizes[warmed : warmed + SOME]), smallest(sizes[-SOME:])
     print(f"after the warm-up: {warm}")
     print(f"at the end:        {end}")
     print(f"ended {ended:.2f} s after SIGTERM, a card hanging")
     print("faults:", ", ".join(f"{kind} {count}" for kind, count in sorted(done.items())))
-    more_descriptors = end.descriptors > warm.descriptors + 2
-    grown = end.memory > warm.memory + MORE_MEMORY or end.threads > warm.threads or more_descriptors
+    grown = end.memory > warm.memory + MORE_MEMORY or end.threads > warm.threads or end.descriptors > warm.descriptors
     if grown:
         print("it has grown")
     sys.exit(bool(failed) or grown)
