@@ -77,7 +77,7 @@ def test_bad_options(machine: Get, arguments: list[str], variables: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "content", ["[collect\n", "[collect]\nintervall = 1\n", "[collect]\ninterval = -1\n", "\xff\0"]
+    "content", ["[collect\n", "[collect]\nintervall = 1\n", "[collect]\ninterval = -1\n", "\xff\0", "a=" + "[" * 99999]
 )
 def test_bad_file(machine: Get, tmp_path: Path, content: str) -> None:
     file = tmp_path / "exporter.toml"
