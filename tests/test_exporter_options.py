@@ -76,9 +76,11 @@ def test_bad_options(machine: Get, arguments: list[str], variables: dict[str, st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "content", ["[collect\n", "[collect]\nintervall = 1\n", "[collect]\ninterval = -1\n", "\xff\0", "a=" + "[" * 99999]
-)
+BAD_TOML = ("[collect\n", "[collect]\nintervall = 1\n", "[collect]\ninterval = -1\n", "\xff\0")
+DEEP_TOML = ("a=" + "[" * 99999, "a=" + "9" * 5000)  # what its parser gives up on
+
+
+@pytest.mark.parametrize("content", [*BAD_TOML, *DEEP_TOML], ids=lambda content: content[:20])
 def test_bad_file(machine: Get, tmp_path: Path, content: str) -> None:
     file = tmp_path / "exporter.toml"
     file.write_bytes(content.encode("latin-1"))

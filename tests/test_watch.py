@@ -130,4 +130,8 @@ def test_a_book_goes_on_with_another(tmp_path: Path) -> None:
     view = new.view()
     assert view is not None
     assert view.number == 2
+    blind = Book(10, 1)
+    blind.inherit(old)
+    assert (seen := blind.view()) is not None
+    assert len(seen.entries) == 2
     assert {entry.uuid: entry.state for entry in view.entries}[first.devices[0].uuid] == "lost"

@@ -107,8 +107,8 @@ class Book:
                 new = self._devices.setdefault(uuid, old)
                 if new is not old:
                     new.go_on(old)
-            if self._view:
-                self._view = self._make_view(self._view.snapshot)
+            if view := self._view or other._view:  # while nobody can look, what was seen before, which is old soon
+                self._view = self._make_view(view.snapshot)
 
     def update(self, snapshot: dtk.Snapshot) -> None:
         """Take a snapshot in."""

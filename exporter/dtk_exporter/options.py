@@ -234,7 +234,7 @@ def load(given: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
 def _from_file(path: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(content_of(path).decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:  # the last of brackets in brackets
+    except (ValueError, RecursionError) as error:  # the last of brackets in brackets
         raise dtk.InvalidArgument(f"no TOML: {error}", operation="read the configuration", path=path) from error
     names = {option.name: option for option in OPTIONS}
     found: dict[str, Any] = {}
