@@ -53,7 +53,7 @@ def test_versions(serve: Serve, authority: Authority) -> None:
     server = serve(tls_section(authority.server(), "min_version: TLS13"))
     assert ask(where(server), GET, trust(authority)).body == b"https"
     assert refused(where(server), trust(authority, maximum_version=ssl.TLSVersion.TLSv1_2))
-    assert server.counters.rejected["tls"] == 1
+    assert until(lambda: server.counters.rejected["tls"] == 1)
 
 
 def test_plain_http_where_tls_is_spoken(serve: Serve, authority: Authority) -> None:
