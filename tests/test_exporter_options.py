@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import ssl
@@ -74,6 +75,7 @@ def test_bad_options(machine: Get, arguments: list[str], variables: dict[str, st
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert not re.search("no TOML|not YAML", done.stderr)  # what is not there is neither
 
 
 BAD_TOML = ("[collect\n", "[collect]\nintervall = 1\n", "[collect]\ninterval = -1\n", "\xff\0")

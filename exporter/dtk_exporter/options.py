@@ -232,8 +232,9 @@ def load(given: Mapping[str, Any], environment: Mapping[str, str]) -> Config:
 
 
 def _from_file(path: str) -> dict[str, Any]:
+    content = content_of(path)
     try:
-        tables = tomllib.loads(content_of(path).decode("utf-8"))
+        tables = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # the last of brackets in brackets
         raise dtk.InvalidArgument(f"no TOML: {error}", operation="read the configuration", path=path) from error
     names = {option.name: option for option in OPTIONS}

@@ -100,8 +100,9 @@ def content_of(path: str) -> bytes:
 
 def read_yaml(path: str, known: Sequence[str]) -> Section:
     """The mapping that a YAML file is."""
+    content = content_of(path)
     try:
-        value = yaml.load(content_of(path), _Loader)
+        value = yaml.load(content, _Loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise dtk.InvalidArgument(f"{line}not YAML: {error.problem}", path=path) from None
